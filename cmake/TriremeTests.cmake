@@ -1,0 +1,65 @@
+# One program per *_test.c, beside the code (src/) or across rooms (tests/). Each is one CTest.
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+function(trireme_test source)
+  get_filename_component(name ${source} NAME_WE)
+  get_filename_component(folder ${source} DIRECTORY)
+  get_filename_component(room ${folder} NAME)
+  add_executable(${name} ${source})
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE
+    TRIREME_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TRIREME_BUILD_DIR="${CMAKE_BINARY_DIR}")
+  target_compile_options(${name} PRIVATE -Wall -Wextra -Wno-unused-parameter)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE trireme_static PkgConfig::CMOCKA)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${room}/${name} COMMAND ${name})
+  set_tests_properties(${room}/${name} PROPERTIES TIMEOUT 300 LABELS ${room}
+                       ENVIRONMENT "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive")
+endfunction()
+
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.c
+     ${CMAKE_SOURCE_DIR}/tests/*_test.c)
+foreach(source IN LISTS test_sources)
+  if(NOT TRIREME_ONEDNN AND source MATCHES "/exec/onednn/")
+    continue()
+  endif()
+  trireme_test(${source})
+endforeach()
+
+# Fuzz targets: LLVMFuzzerTestOneInput, driven by fuzz_driver.c (seeded mutations of the target's
+# own seeds for a fixed number of runs) here, by libFuzzer with -DTRIREME_LIBFUZZER=ON under clang.
+option(TRIREME_LIBFUZZER "link the fuzz targets with libFuzzer (clang)" OFF)
+file(GLOB_RECURSE fuzz_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_fuzz.c)
+foreach(source IN LISTS fuzz_sources)
+  get_filename_component(name ${source} NAME_WE)
+  if(TRIREME_LIBFUZZER)
+    add_executable(${name} ${source})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  else()
+    add_executable(${name} ${source} ${CMAKE_SOURCE_DIR}/tests/fuzz_driver.c)
+  endif()
+  target_compile_definitions(${name} PRIVATE _GNU_SOURCE TRIREME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE trireme_static)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT TRIREME_LIBFUZZER)
+    add_test(NAME fuzz/${name} COMMAND ${name} 3000)
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+  endif()
+endforeach()
+
+# Scripts: tests/*.sh, run with the built program in $TRIREME.
+file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.sh)
+foreach(script IN LISTS script_tests)
+  get_filename_component(name ${script} NAME_WE)
+  add_test(NAME script/${name} COMMAND bash ${script})
+  set_tests_properties(script/${name} PROPERTIES TIMEOUT 300 LABELS script SKIP_RETURN_CODE 77
+    ENVIRONMENT "TRIREME=${CMAKE_BINARY_DIR}/trireme;TRIREME_SOURCE=${CMAKE_SOURCE_DIR};TRIREME_BUILD=${CMAKE_BINARY_DIR};OMP_WAIT_POLICY=passive")
+endforeach()
+
+# House rules that a machine can check.
+add_test(NAME house/layers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/layers.sh ${CMAKE_SOURCE_DIR})
+add_test(NAME house/length COMMAND bash ${CMAKE_SOURCE_DIR}/tools/length.sh ${CMAKE_SOURCE_DIR})
+add_test(NAME house/headers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/headers.sh ${CMAKE_SOURCE_DIR}
+         ${CMAKE_C_COMPILER})
+set_tests_properties(house/layers house/length house/headers PROPERTIES LABELS house)

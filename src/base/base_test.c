@@ -1,0 +1,223 @@
+/* Tests of base: error record, shapes, memory, random numbers, files, queue, checksums, halves. */
+#include "check.h"
+
+#include "base/cpu.h"
+#include "base/crc32c.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/queue.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <unistd.h>
+
+static void error_record_survives_the_wire(void **state) {
+    trm_error err, back;
+    errno = 28;
+    assert_int_equal(TRMI_FAIL(&err, TRM_IO, "%s: %d", "file", 7), TRM_IO);
+    assert_int_equal(err.sys_errno, 28);
+    assert_non_null(strstr(err.file, "base_test.c"));
+    trmi_error_append(&err, " while %s", "saving");
+    err.rank = 3;
+    uint8_t wire[256];
+    trmi_error_encode(&err, wire);
+    trmi_error_decode(&back, wire);
+    assert_memory_equal(&err, &back, sizeof err);
+    assert_string_equal(back.message, "file: 7 while saving");
+    memset(wire, 'x', sizeof wire);
+    trmi_error_decode(&back, wire);
+    assert_int_equal(strlen(back.message), sizeof back.message - 1);
+    assert_int_equal(TRMI_FAIL(NULL, TRM_INVALID, "nobody listens"), TRM_INVALID);
+}
+
+static void exit_codes_follow_the_contract(void **state) {
+    assert_int_equal(trm_status_exit_code(TRM_INVALID), 2);
+    assert_int_equal(trm_status_exit_code(TRM_CORRUPT), 3);
+    assert_int_equal(trm_status_exit_code(TRM_NOSPACE), 4);
+    assert_int_equal(trm_status_exit_code(TRM_TIMEOUT), 5);
+    assert_string_equal(trm_status_name(TRM_PEER), "TRM_PEER");
+}
+
+static void shapes_count_and_overflow(void **state) {
+    trm_shape shape = trm_shape_of(2, 3, 4);
+    char text[64];
+    assert_int_equal(trm_shape_count(&shape), 24);
+    assert_string_equal(trm_shape_format(&shape, text, sizeof text), "[2, 3, 4]");
+    assert_int_equal(strlen(trm_shape_format(&shape, text, 4)), 3);
+    shape = trm_shape_of(INT64_MAX, 3);
+    assert_int_equal(trm_shape_count(&shape), -1);
+    trm_shape scalar = {0};
+    assert_int_equal(trm_shape_count(&scalar), 1);
+}
+
+static void philox_matches_its_published_vectors(void **state) {
+    /* Random123's known-answer tests for philox4x32-10. */
+    uint32_t out[4];
+    trmi_philox(0, 0, 0, out);
+    assert_int_equal(out[0], 0x6627e8d5u);
+    assert_int_equal(out[1], 0xe169c58du);
+    assert_int_equal(out[2], 0xbc57ac4cu);
+    assert_int_equal(out[3], 0x9b00dbd8u);
+    trmi_philox(UINT64_MAX, UINT64_MAX, UINT64_MAX, out);
+    assert_int_equal(out[0], 0x408f276du);
+    assert_int_equal(out[1], 0x41c83b0eu);
+    assert_int_equal(out[2], 0xa20bc7c6u);
+    assert_int_equal(out[3], 0x6d5451fdu);
+}
+
+static void permutation_is_a_bijection(void **state) {
+    static const uint64_t counts[] = {1, 2, 3, 7, 100, 1000, 4097};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        uint64_t count = counts[c];
+        char *seen = calloc(count, 1);
+        uint64_t fixed = 0;
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t to = trmi_permute(42, TRMI_STREAM_SHUFFLE, count, i);
+            assert_true(to < count);
+            assert_false(seen[to]);
+            seen[to] = 1;
+            fixed += to == i;
+        }
+        free(seen);
+        assert_true(count < 100 || fixed < 20);
+    }
+}
+
+static void normals_have_mean_zero_and_variance_one(void **state) {
+    double sum = 0, squares = 0;
+    enum { PAIRS = 20000 };
+    for (int i = 0; i < PAIRS; i++) {
+        uint32_t out[4];
+        float normal[2];
+        trmi_philox(7, TRMI_STREAM_INIT, (uint64_t)i, out);
+        trmi_normal_pair(out, normal);
+        sum += normal[0] + normal[1];
+        squares += normal[0] * normal[0] + normal[1] * normal[1];
+    }
+    assert_true(fabs(sum / (2 * PAIRS)) < 0.02);
+    assert_true(fabs(squares / (2 * PAIRS) - 1) < 0.03);
+}
+
+static void crc32c_known_answers(void **state) {
+    assert_int_equal(trmi_crc32c(0, "123456789", 9), 0xe3069283u);
+    assert_int_equal(trmi_crc32c_mask(0xe3069283u), 0xc78ab0e5u);
+    uint32_t split = trmi_crc32c(trmi_crc32c(0, "1234", 4), "56789", 5);
+    assert_int_equal(split, 0xe3069283u);
+}
+
+static void halves_round_trip(void **state) {
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = trmi_f16_to_float((uint16_t)h);
+        float b = trmi_bf16_to_float((uint16_t)h);
+        if (!isnan(f)) {
+            assert_int_equal(trmi_float_to_f16(f), h);
+        }
+        if (!isnan(b)) {
+            assert_int_equal(trmi_float_to_bf16(b), h);
+        }
+    }
+    assert_int_equal(trmi_float_to_f16(65519.0f), 0x7BFF);
+    assert_int_equal(trmi_float_to_f16(65520.0f), 0x7C00);
+    assert_int_equal(trmi_float_to_f16(0x1p-25f), 0); /* tie to even */
+    assert_true(isnan(trmi_bf16_to_float(trmi_float_to_bf16(NAN))));
+}
+
+static void json_text_is_escaped_and_exact(void **state) {
+    trmi_text text = {0};
+    trmi_text_json_string(&text, "a\"b\\\n\xff\xc3\xa9");
+    trmi_text_append(&text, " ", 1);
+    trmi_text_json_number(&text, 0.1);
+    assert_string_equal(text.data, "\"a\\\"b\\\\\\u000a\xEF\xBF\xBD\xc3\xa9\" 0.1");
+    trmi_text_free(&text);
+    trmi_alloc_fail_after(1);
+    trmi_text_printf(&text, "x");
+    assert_true(text.failed);
+    trmi_alloc_fail_after(0);
+    trmi_text_free(&text);
+}
+
+static void arena_is_aligned_and_zeroed(void **state) {
+    trmi_arena arena = {.chunk_bytes = 256};
+    for (int i = 1; i < 100; i++) {
+        char *p = trmi_arena_alloc(&arena, (size_t)i * 7);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        assert_int_equal(p[i * 7 - 1], 0);
+        memset(p, 1, (size_t)i * 7);
+    }
+    assert_string_equal(trmi_arena_printf(&arena, "%d-%s", 5, "x"), "5-x");
+    trmi_arena_free(&arena);
+}
+
+static int failing_write_calls;
+static ssize_t full_disk(void *context, int fd, const void *data, size_t bytes) {
+    failing_write_calls++;
+    errno = ENOSPC;
+    return -1;
+}
+
+static void replace_file_is_old_or_new(void **state) {
+    trm_error err;
+    char path[] = "/tmp/trireme_base_XXXXXX";
+    int fd = mkstemp(path);
+    close(fd);
+    CHECK_OK(trmi_os_replace_file(NULL, path, "old", 3, &err), err);
+    trmi_os nasty = *trmi_os_real();
+    nasty.write = full_disk;
+    CHECK_FAILS(trmi_os_replace_file(&nasty, path, "new!", 4, &err), TRM_NOSPACE, err, path);
+    uint8_t *data;
+    size_t bytes;
+    CHECK_OK(trmi_os_read_file(path, 100, &data, &bytes, &err), err);
+    assert_int_equal(bytes, 3);
+    assert_string_equal((char *)data, "old");
+    trmi_free(data);
+    CHECK_FAILS(trmi_os_read_file(path, 2, &data, &bytes, &err), TRM_CORRUPT, err, "at most 2");
+    unlink(path);
+    CHECK_FAILS(trmi_os_read_file(path, 2, &data, &bytes, &err), TRM_IO, err, "No such file");
+}
+
+static void *produce(void *arg) {
+    for (intptr_t i = 1; i <= 1000; i++) {
+        assert_int_equal(trmi_queue_push(arg, (void *)i), TRM_OK);
+    }
+    trmi_queue_close(arg);
+    return NULL;
+}
+
+static void queue_keeps_order_and_ends(void **state) {
+    trmi_queue *queue;
+    trm_error err;
+    CHECK_OK(trmi_queue_create(3, &queue, &err), err);
+    void *item;
+    assert_int_equal(trmi_queue_pop(queue, 0.01, &item), TRM_TIMEOUT);
+    pthread_t thread;
+    pthread_create(&thread, NULL, produce, queue);
+    for (intptr_t i = 1; i <= 1000; i++) {
+        assert_int_equal(trmi_queue_pop(queue, -1, &item), TRM_OK);
+        assert_int_equal((intptr_t)item, i);
+    }
+    assert_int_equal(trmi_queue_pop(queue, -1, &item), TRM_END);
+    pthread_join(thread, NULL);
+    assert_int_equal(trmi_queue_push(queue, item), TRM_CANCELLED);
+    trmi_queue_destroy(queue);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(error_record_survives_the_wire),
+        cmocka_unit_test(exit_codes_follow_the_contract),
+        cmocka_unit_test(shapes_count_and_overflow),
+        cmocka_unit_test(philox_matches_its_published_vectors),
+        cmocka_unit_test(permutation_is_a_bijection),
+        cmocka_unit_test(normals_have_mean_zero_and_variance_one),
+        cmocka_unit_test(crc32c_known_answers),
+        cmocka_unit_test(halves_round_trip),
+        cmocka_unit_test(json_text_is_escaped_and_exact),
+        cmocka_unit_test(arena_is_aligned_and_zeroed),
+        cmocka_unit_test(replace_file_is_old_or_new),
+        cmocka_unit_test(queue_keeps_order_and_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,61 @@
+#include "base/cpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static trmi_cpu_features features;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+#if defined(__x86_64__)
+static void ask_x86(void) {
+    __builtin_cpu_init();
+    features.sse42 = __builtin_cpu_supports("sse4.2");
+    features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    unsigned a, b, c, d;
+    if (features.avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
+        features.avx512_bf16 = a >> 5 & 1;
+    }
+    if (features.avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        features.amx_bf16 = d >> 22 & 1;
+    }
+    unsigned brand[12] = {0};
+    for (unsigned i = 0; i < 3; i++) {
+        __get_cpuid(0x80000002u + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2],
+                    &brand[4 * i + 3]);
+    }
+    memcpy(features.model, brand, 48);
+}
+#endif
+
+static void ask(void) {
+#if defined(__x86_64__)
+    ask_x86();
+#endif
+    if (features.model[0] == '\0') {
+        snprintf(features.model, sizeof features.model, "unknown CPU");
+    }
+    const char *isa = getenv("TRIREME_ISA");
+    if (isa == NULL) {
+        return;
+    }
+    bool avx512_bf16 = strcmp(isa, "avx512_bf16") == 0;
+    bool avx512 = avx512_bf16 || strcmp(isa, "avx512") == 0;
+    bool avx2 = avx512 || strcmp(isa, "avx2") == 0;
+    features.amx_bf16 = false;
+    features.avx512_bf16 = features.avx512_bf16 && avx512_bf16;
+    features.avx512 = features.avx512 && avx512;
+    features.avx2 = features.avx2 && avx2;
+    features.sse42 = features.sse42 && avx2;
+}
+
+const trmi_cpu_features *trmi_cpu(void) {
+    pthread_once(&once, ask);
+    return &features;
+}

@@ -1,0 +1,52 @@
+/* base/error.h: how the library writes an error. The first function that knows it is an error
+ * calls TRMI_FAIL; everyone above propagates with TRMI_TRY. */
+#ifndef TRMI_BASE_ERROR_H
+#define TRMI_BASE_ERROR_H
+
+#include "trireme/base.h"
+
+#include <errno.h>
+
+/* Fills `err` (may be NULL) and returns `status`, so that `return TRMI_FAIL(...)` reads well.
+ * Keeps errno's value in err->sys_errno when status is TRM_IO or TRM_NOSPACE. */
+trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, int line,
+                          const char *format, ...) TRM_PRINTF(5, 6);
+#define TRMI_FAIL(err, status, ...)                                                                \
+    trmi_error_set((err), (status), __FILE__, __LINE__, __VA_ARGS__)
+
+/* Appends context (" while saving step 1200"); never overwrites the cause. Returns err->status. */
+trm_status trmi_error_append(trm_error *err, const char *format, ...) TRM_PRINTF(2, 3);
+
+/* A failed system call: TRM_NOSPACE for ENOSPC/EDQUOT, TRM_NOMEM for ENOMEM, else TRM_IO; the
+ * message ends with strerror(errno). */
+trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...)
+    TRM_PRINTF(4, 5);
+#define TRMI_FAIL_SYS(err, ...) trmi_error_sys((err), __FILE__, __LINE__, __VA_ARGS__)
+
+#define TRMI_TRY(call)                                                                             \
+    do {                                                                                           \
+        trm_status trmi_try_status_ = (call);                                                      \
+        if (trmi_try_status_ != TRM_OK) {                                                          \
+            return trmi_try_status_;                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* As TRMI_TRY, for functions that unwind through a label. */
+#define TRMI_TRY_GOTO(status_variable, call, label)                                                \
+    do {                                                                                           \
+        (status_variable) = (call);                                                                \
+        if ((status_variable) != TRM_OK) {                                                         \
+            goto label;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+/* Wire form: exactly 256 bytes, little-endian. */
+void trmi_error_encode(const trm_error *err, uint8_t wire[256]);
+void trmi_error_decode(trm_error *err, const uint8_t wire[256]);
+
+/* For our own mistakes only, never for bytes from files, peers or users. */
+#define TRMI_ASSERT(condition)                                                                     \
+    ((condition) ? (void)0 : trmi_assert_failed(__FILE__, __LINE__, #condition))
+_Noreturn void trmi_assert_failed(const char *file, int line, const char *condition);
+
+#endif

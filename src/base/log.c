@@ -1,0 +1,32 @@
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static struct {
+    trm_log_sink sink;
+    void *context;
+    trm_log_level most_verbose;
+} log_state;
+
+void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose) {
+    log_state.sink = sink;
+    log_state.context = context;
+    log_state.most_verbose = most_verbose;
+}
+
+bool trmi_log_wanted(trm_log_level level) {
+    return log_state.sink != NULL && level <= log_state.most_verbose;
+}
+
+void trmi_log(trm_log_level level, const char *room, const char *format, ...) {
+    if (!trmi_log_wanted(level)) {
+        return;
+    }
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    log_state.sink(log_state.context, level, room, line);
+}

@@ -1,0 +1,11 @@
+/* base/log.h: one line to the sink. Silent until trm_log_set_sink. Never inside a step. */
+#ifndef TRMI_BASE_LOG_H
+#define TRMI_BASE_LOG_H
+
+#include "trireme/base.h"
+
+void trmi_log(trm_log_level level, const char *room, const char *format, ...) TRM_PRINTF(3, 4);
+/* True when a line of this level would reach a sink: guards costly arguments. */
+bool trmi_log_wanted(trm_log_level level);
+
+#endif

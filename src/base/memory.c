@@ -1,0 +1,223 @@
+#include "base/memory.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGNMENT = 64, HUGE_BLOCK_BYTES = 4 << 20, HUGE_PAGE_BYTES = 2 << 20 };
+
+static _Thread_local int64_t fail_after;
+
+void trmi_alloc_fail_after(int64_t k) { fail_after = k; }
+
+static bool allocation_refused(void) { return fail_after > 0 && --fail_after == 0; }
+
+void *trmi_alloc(size_t bytes) {
+    if (allocation_refused() || bytes > SIZE_MAX - HUGE_PAGE_BYTES) {
+        return NULL;
+    }
+    bool huge = bytes >= HUGE_BLOCK_BYTES;
+    size_t alignment = huge ? HUGE_PAGE_BYTES : ALIGNMENT;
+    size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    rounded = rounded == 0 ? ALIGNMENT : rounded;
+    void *memory = NULL;
+    if (posix_memalign(&memory, alignment, rounded) != 0) {
+        return NULL;
+    }
+    if (huge) {
+        madvise(memory, rounded, MADV_HUGEPAGE);
+    }
+    memset(memory, 0, rounded);
+    return memory;
+}
+
+void trmi_free(void *memory) { free(memory); }
+
+struct trmi_arena_chunk {
+    trmi_arena_chunk *next;
+    size_t used;
+    size_t capacity;
+};
+
+/* The chunk header takes one alignment unit, so that what follows stays aligned. */
+_Static_assert(sizeof(trmi_arena_chunk) <= ALIGNMENT, "the header fits its slot");
+
+enum { ARENA_ALIGNMENT = 16, ARENA_CHUNK_BYTES = 64 << 10 };
+
+void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
+    if (bytes > SIZE_MAX / 2) {
+        return NULL;
+    }
+    bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    trmi_arena_chunk *chunk = arena->chunks;
+    if (chunk == NULL || chunk->capacity - chunk->used < bytes) {
+        size_t capacity = arena->chunk_bytes ? arena->chunk_bytes : ARENA_CHUNK_BYTES;
+        capacity = bytes > capacity ? bytes : capacity;
+        chunk = trmi_alloc(ALIGNMENT + capacity);
+        if (chunk == NULL) {
+            return NULL;
+        }
+        chunk->capacity = capacity;
+        chunk->next = arena->chunks;
+        arena->chunks = chunk;
+    }
+    void *memory = (char *)chunk + ALIGNMENT + chunk->used;
+    chunk->used += bytes;
+    return memory;
+}
+
+char *trmi_arena_strdup(trmi_arena *arena, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    char *copy = trmi_arena_alloc(arena, bytes);
+    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+}
+
+char *trmi_arena_printf(trmi_arena *arena, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *text = length < 0 ? NULL : trmi_arena_alloc(arena, (size_t)length + 1);
+    if (text != NULL) {
+        va_start(args, format);
+        vsnprintf(text, (size_t)length + 1, format, args);
+        va_end(args);
+    }
+    return text;
+}
+
+void trmi_arena_free(trmi_arena *arena) {
+    trmi_arena_chunk *chunk = arena->chunks;
+    while (chunk != NULL) {
+        trmi_arena_chunk *next = chunk->next;
+        trmi_free(chunk);
+        chunk = next;
+    }
+    arena->chunks = NULL;
+}
+
+bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_bytes) {
+    if (needed <= *capacity) {
+        return true;
+    }
+    int64_t grown = trmi_max_i64(needed, trmi_max_i64(16, *capacity * 2));
+    size_t bytes;
+    if (!trmi_mul_size((size_t)grown, item_bytes, &bytes) || allocation_refused()) {
+        return false;
+    }
+    char *moved = realloc(*items, bytes);
+    if (moved == NULL) {
+        return false;
+    }
+    memset(moved + (size_t)*capacity * item_bytes, 0, bytes - (size_t)*capacity * item_bytes);
+    *items = moved;
+    *capacity = grown;
+    return true;
+}
+
+static bool text_reserve(trmi_text *text, size_t extra) {
+    if (text->failed || extra > SIZE_MAX / 4 || text->length > SIZE_MAX / 4) {
+        text->failed = true;
+        return false;
+    }
+    size_t needed = text->length + extra + 1;
+    if (needed > text->capacity) {
+        size_t grown = needed < 256 ? 256 : needed * 2;
+        char *moved = allocation_refused() ? NULL : realloc(text->data, grown);
+        if (moved == NULL) {
+            text->failed = true;
+            return false;
+        }
+        text->data = moved;
+        text->capacity = grown;
+    }
+    return true;
+}
+
+void trmi_text_append(trmi_text *text, const char *data, size_t length) {
+    if (!text_reserve(text, length)) {
+        return;
+    }
+    memcpy(text->data + text->length, data, length);
+    text->length += length;
+    text->data[text->length] = '\0';
+}
+
+void trmi_text_printf(trmi_text *text, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (length < 0 || !text_reserve(text, (size_t)length)) {
+        text->failed = true;
+        return;
+    }
+    va_start(args, format);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, args);
+    va_end(args);
+    text->length += (size_t)length;
+}
+
+/* Bytes of the UTF-8 sequence at `s`, 0 if it is not valid (RFC 3629). */
+static int utf8_length(const unsigned char *s) {
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    int length = s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+                                             : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                                                           : 0;
+    for (int i = 1; i < length; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
+    bool surrogate = s[0] == 0xED && s[1] >= 0xA0;
+    bool too_large = s[0] == 0xF4 && s[1] >= 0x90;
+    return overlong || surrogate || too_large ? 0 : length;
+}
+
+void trmi_text_json_string(trmi_text *text, const char *value) {
+    trmi_text_append(text, "\"", 1);
+    for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
+        int length = utf8_length(s);
+        if (length == 0) {
+            trmi_text_append(text, "\xEF\xBF\xBD", 3);
+            s++;
+        } else if (*s == '"' || *s == '\\') {
+            trmi_text_printf(text, "\\%c", *s++);
+        } else if (*s < 0x20) {
+            trmi_text_printf(text, "\\u%04x", *s++);
+        } else {
+            trmi_text_append(text, (const char *)s, (size_t)length);
+            s += length;
+        }
+    }
+    trmi_text_append(text, "\"", 1);
+}
+
+void trmi_text_json_number(trmi_text *text, double value) {
+    if (!isfinite(value)) {
+        trmi_text_append(text, "null", 4);
+        return;
+    }
+    char digits[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) {
+            break;
+        }
+    }
+    trmi_text_append(text, digits, strlen(digits));
+}
+
+void trmi_text_free(trmi_text *text) {
+    free(text->data);
+    *text = (trmi_text){0};
+}

@@ -1,0 +1,51 @@
+/* base/memory.h: the one place that takes memory.
+ *
+ *   process  never freed      object  an arena, freed by its owner's destroy
+ *   step     planned pools    call    a scratch arena, reset on return
+ */
+#ifndef TRMI_BASE_MEMORY_H
+#define TRMI_BASE_MEMORY_H
+
+#include "trireme/base.h"
+
+/* Zeroed memory, 64-byte aligned, NULL when there is none. `bytes` 0 gives a valid pointer.
+ * Blocks of 4 MB and more are advised to huge pages. Free with trmi_free (NULL is fine). */
+void *trmi_alloc(size_t bytes);
+void trmi_free(void *memory);
+
+/* Fails the k-th next allocation (1 = the next) of the calling thread; 0 switches it off.
+ * For the fault sweeps of the tests. */
+void trmi_alloc_fail_after(int64_t k);
+
+/* Bump memory in chunks; everything goes at once. Zeroed on allocation.
+ *   thread  one thread at a time */
+typedef struct trmi_arena_chunk trmi_arena_chunk;
+typedef struct trmi_arena {
+    trmi_arena_chunk *chunks;
+    size_t chunk_bytes; /* 0 = 64 KB */
+} trmi_arena;
+void *trmi_arena_alloc(trmi_arena *arena, size_t bytes); /* NULL when there is none */
+char *trmi_arena_strdup(trmi_arena *arena, const char *text);
+char *trmi_arena_printf(trmi_arena *arena, const char *format, ...) TRM_PRINTF(2, 3);
+void trmi_arena_free(trmi_arena *arena);
+
+/* Growable array: `items` of `item_bytes` each, at least `needed` of them. False when there is no
+ * memory; the old array is then intact. Doubles, so appends are amortised. */
+bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_bytes);
+
+/* A string under construction. Starts as {0}; on lack of memory `failed` sticks. */
+typedef struct trmi_text {
+    char *data; /* terminated whenever length > 0; NULL at the start */
+    size_t length;
+    size_t capacity;
+    bool failed;
+} trmi_text;
+void trmi_text_printf(trmi_text *text, const char *format, ...) TRM_PRINTF(2, 3);
+void trmi_text_append(trmi_text *text, const char *data, size_t length);
+/* Appends a JSON string with quotes and escapes; invalid UTF-8 becomes U+FFFD. */
+void trmi_text_json_string(trmi_text *text, const char *value);
+/* Appends a JSON number that reads back to the same double; NaN and infinities become null. */
+void trmi_text_json_number(trmi_text *text, double value);
+void trmi_text_free(trmi_text *text);
+
+#endif

@@ -1,0 +1,64 @@
+/* base/os.h: the platform table. Everything that touches files durably goes through it, so that a
+ * test can be just another platform (full disk, failing fsync, a cut at the k-th call). */
+#ifndef TRMI_BASE_OS_H
+#define TRMI_BASE_OS_H
+
+#include "trireme/base.h"
+
+#include <sys/types.h>
+
+typedef struct trmi_os {
+    void *context;
+    /* POSIX contracts: -1 and errno on failure. `flags` and `mode` as open(2). */
+    int (*open)(void *context, const char *path, int flags, int mode);
+    ssize_t (*write)(void *context, int fd, const void *data, size_t bytes);
+    int (*fsync)(void *context, int fd);
+    int (*close)(void *context, int fd);
+    int (*rename)(void *context, const char *from, const char *to);
+    int (*mkdir)(void *context, const char *path, int mode);
+    int (*unlink)(void *context, const char *path);
+    int (*rmdir)(void *context, const char *path);
+} trmi_os;
+
+/* The real thing. Functions that take a `const trmi_os *` accept NULL for it. */
+const trmi_os *trmi_os_real(void);
+
+/* Writes all bytes (short writes and EINTR repeated). */
+trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
+                             const char *path, trm_error *err);
+/* Atomic and durable small file: temporary name, write, fsync, rename, fsync of the directory. */
+trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
+                                size_t bytes, trm_error *err);
+/* mkdir -p. */
+trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err);
+trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err);
+/* Removes a file or a whole directory tree; missing is fine. Never follows links. */
+trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err);
+
+/* The whole file as bytes, terminated by an extra zero byte; refuses more than `limit` bytes.
+ *   owns  caller frees *out with trmi_free */
+trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
+                             trm_error *err);
+
+/* A read-only mapping of a file. Empty files map to data == NULL, bytes == 0. */
+typedef struct trmi_mapping {
+    const uint8_t *data;
+    size_t bytes;
+} trmi_mapping;
+trm_status trmi_os_map(const char *path, trmi_mapping *out, trm_error *err);
+void trmi_os_unmap(trmi_mapping *mapping);
+
+/* Monotonic and wall-clock seconds. */
+double trmi_os_now(void);
+double trmi_os_wall(void);
+
+/* CPUs that this process may use: the smaller of its affinity mask and its cgroup quota, >= 1. */
+int trmi_os_cpu_count(void);
+/* Bytes of physical memory that this process may use: the smaller of RAM and its cgroup limit. */
+int64_t trmi_os_memory_bytes(void);
+/* Peak resident bytes of this process so far. */
+int64_t trmi_os_peak_bytes(void);
+/* "$XDG_CACHE_HOME/trireme" or "$HOME/.cache/trireme", made if missing; false without either. */
+bool trmi_os_cache_dir(char *path, size_t size);
+
+#endif

@@ -1,0 +1,347 @@
+#define _GNU_SOURCE
+#include "base/os.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int real_open(void *context, const char *path, int flags, int mode) {
+    (void)context;
+    return open(path, flags | O_CLOEXEC, mode);
+}
+static ssize_t real_write(void *context, int fd, const void *data, size_t bytes) {
+    (void)context;
+    return write(fd, data, bytes);
+}
+static int real_fsync(void *context, int fd) {
+    (void)context;
+    return fsync(fd);
+}
+static int real_close(void *context, int fd) {
+    (void)context;
+    return close(fd);
+}
+static int real_rename(void *context, const char *from, const char *to) {
+    (void)context;
+    return rename(from, to);
+}
+static int real_mkdir(void *context, const char *path, int mode) {
+    (void)context;
+    return mkdir(path, (mode_t)mode);
+}
+static int real_unlink(void *context, const char *path) {
+    (void)context;
+    return unlink(path);
+}
+static int real_rmdir(void *context, const char *path) {
+    (void)context;
+    return rmdir(path);
+}
+
+const trmi_os *trmi_os_real(void) {
+    static const trmi_os table = {
+        .open = real_open,
+        .write = real_write,
+        .fsync = real_fsync,
+        .close = real_close,
+        .rename = real_rename,
+        .mkdir = real_mkdir,
+        .unlink = real_unlink,
+        .rmdir = real_rmdir,
+    };
+    return &table;
+}
+
+static const trmi_os *or_real(const trmi_os *os) { return os != NULL ? os : trmi_os_real(); }
+
+trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
+                             const char *path, trm_error *err) {
+    os = or_real(os);
+    const char *next = data;
+    size_t left = bytes;
+    while (left > 0) {
+        ssize_t wrote = os->write(os->context, fd, next, left);
+        if (wrote < 0 && errno == EINTR) {
+            continue;
+        }
+        if (wrote <= 0) {
+            errno = wrote == 0 ? ENOSPC : errno;
+            return TRMI_FAIL_SYS(err, "%s: cannot write %zu of %zu bytes", path, left, bytes);
+        }
+        next += wrote;
+        left -= (size_t)wrote;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err) {
+    os = or_real(os);
+    int fd = os->open(os->context, path, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot open the directory", path);
+    }
+    trm_status status = TRM_OK;
+    if (os->fsync(os->context, fd) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot flush the directory to disk", path);
+    }
+    os->close(os->context, fd);
+    return status;
+}
+
+static void parent_of(const char *path, char *parent, size_t size) {
+    snprintf(parent, size, "%s", path);
+    char *slash = strrchr(parent, '/');
+    if (slash == NULL) {
+        snprintf(parent, size, ".");
+    } else {
+        slash[slash == parent ? 1 : 0] = '\0';
+    }
+}
+
+static trm_status write_and_flush(const trmi_os *os, const char *path, const void *data,
+                                  size_t bytes, trm_error *err) {
+    int fd = os->open(os->context, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot create", path);
+    }
+    trm_status status = trmi_os_write_all(os, fd, data, bytes, path, err);
+    if (status == TRM_OK && os->fsync(os->context, fd) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot flush to disk", path);
+    }
+    if (os->close(os->context, fd) != 0 && status == TRM_OK) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot close", path);
+    }
+    return status;
+}
+
+trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
+                                size_t bytes, trm_error *err) {
+    os = or_real(os);
+    char temporary[PATH_MAX], parent[PATH_MAX];
+    int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
+    if (length < 0 || (size_t)length >= sizeof temporary) {
+        return TRMI_FAIL(err, TRM_INVALID, "%.120s...: the path is too long", path);
+    }
+    trm_status status = write_and_flush(os, temporary, data, bytes, err);
+    if (status == TRM_OK && os->rename(os->context, temporary, path) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot rename from %s", path, temporary);
+    }
+    if (status != TRM_OK) {
+        os->unlink(os->context, temporary);
+        return status;
+    }
+    parent_of(path, parent, sizeof parent);
+    return trmi_os_fsync_dir(os, parent, err);
+}
+
+trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err) {
+    os = or_real(os);
+    char partial[PATH_MAX];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof partial) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", path);
+    }
+    memcpy(partial, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (partial[i] != '/' && partial[i] != '\0') {
+            continue;
+        }
+        char kept = partial[i];
+        partial[i] = '\0';
+        struct stat info;
+        bool there = stat(partial, &info) == 0;
+        if (there && !S_ISDIR(info.st_mode)) {
+            errno = ENOTDIR;
+            return TRMI_FAIL_SYS(err, "%s: cannot make the directory", partial);
+        }
+        if (!there && os->mkdir(os->context, partial, 0777) != 0 && errno != EEXIST) {
+            return TRMI_FAIL_SYS(err, "%s: cannot make the directory", partial);
+        }
+        partial[i] = kept;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err) {
+    os = or_real(os);
+    struct stat info;
+    if (lstat(path, &info) != 0) {
+        return errno == ENOENT ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot look at it", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return os->unlink(os->context, path) == 0 || errno == ENOENT
+                   ? TRM_OK
+                   : TRMI_FAIL_SYS(err, "%s: cannot remove", path);
+    }
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot list", path);
+    }
+    trm_status status = TRM_OK;
+    for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
+            continue;
+        }
+        char child[PATH_MAX];
+        int length = snprintf(child, sizeof child, "%s/%s", path, entry->d_name);
+        status = length < 0 || (size_t)length >= sizeof child
+                     ? TRMI_FAIL(err, TRM_INVALID, "%.120s...: the path is too long", path)
+                     : trmi_os_remove_tree(os, child, err);
+    }
+    closedir(dir);
+    if (status == TRM_OK && os->rmdir(os->context, path) != 0 && errno != ENOENT) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot remove the directory", path);
+    }
+    return status;
+}
+
+trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
+                             trm_error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    }
+    trm_status status = TRM_OK;
+    uint8_t *data = NULL;
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        status = TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
+        goto done;
+    }
+    if ((uint64_t)info.st_size > limit) {
+        status = TRMI_FAIL(err, TRM_CORRUPT, "%s: %lld bytes, at most %zu expected", path,
+                           (long long)info.st_size, limit);
+        goto done;
+    }
+    size_t size = (size_t)info.st_size, have = 0;
+    data = trmi_alloc(size + 1);
+    if (data == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %zu bytes", path, size);
+        goto done;
+    }
+    while (have < size) {
+        ssize_t got = read(fd, data + have, size - have);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            status = got < 0 ? TRMI_FAIL_SYS(err, "%s: cannot read at offset %zu", path, have)
+                             : TRMI_FAIL(err, TRM_IO, "%s: ends at offset %zu of %zu", path, have,
+                                         size);
+            goto done;
+        }
+        have += (size_t)got;
+    }
+    data[size] = 0;
+    *out = data;
+    *bytes = size;
+    data = NULL;
+done:
+    trmi_free(data);
+    close(fd);
+    return status;
+}
+
+trm_status trmi_os_map(const char *path, trmi_mapping *out, trm_error *err) {
+    *out = (trmi_mapping){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    }
+    trm_status status = TRM_OK;
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+        status = TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
+    } else if (info.st_size > 0) {
+        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            status = TRMI_FAIL_SYS(err, "%s: cannot map", path);
+        } else {
+            out->data = data;
+            out->bytes = (size_t)info.st_size;
+        }
+    }
+    close(fd);
+    return status;
+}
+
+void trmi_os_unmap(trmi_mapping *mapping) {
+    if (mapping->data != NULL) {
+        munmap((void *)(uintptr_t)mapping->data, mapping->bytes);
+    }
+    *mapping = (trmi_mapping){0};
+}
+
+static double clock_seconds(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double trmi_os_now(void) { return clock_seconds(CLOCK_MONOTONIC); }
+double trmi_os_wall(void) { return clock_seconds(CLOCK_REALTIME); }
+
+static bool read_line(const char *path, char *line, size_t size) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    bool got = fgets(line, (int)size, file) != NULL;
+    fclose(file);
+    return got;
+}
+
+int trmi_os_cpu_count(void) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
+                                                            : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    char line[128];
+    double quota = 0, period = 0;
+    if (read_line("/sys/fs/cgroup/cpu.max", line, sizeof line) &&
+        sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0) {
+        int allowed = (int)((quota + period - 1) / period);
+        count = allowed < count ? allowed : count;
+    }
+    return count < 1 ? 1 : count;
+}
+
+int64_t trmi_os_memory_bytes(void) {
+    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    char line[128];
+    long long limit = 0;
+    if (read_line("/sys/fs/cgroup/memory.max", line, sizeof line) &&
+        sscanf(line, "%lld", &limit) == 1 && limit > 0 && limit < bytes) {
+        bytes = limit;
+    }
+    return bytes;
+}
+
+int64_t trmi_os_peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+bool trmi_os_cache_dir(char *path, size_t size) {
+    const char *base = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    int length = -1;
+    if (base != NULL && base[0] == '/') {
+        length = snprintf(path, size, "%s/trireme", base);
+    } else if (home != NULL && home[0] == '/') {
+        length = snprintf(path, size, "%s/.cache/trireme", home);
+    }
+    return length > 0 && (size_t)length < size && trmi_os_make_dirs(NULL, path, NULL) == TRM_OK;
+}

@@ -1,0 +1,107 @@
+#include "base/queue.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <time.h>
+
+struct trmi_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t not_full, not_empty;
+    int64_t capacity, count, head;
+    bool closed;
+    void **slots;
+};
+
+trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err) {
+    trmi_queue *queue = trmi_alloc(sizeof *queue);
+    void **slots = trmi_alloc((size_t)capacity * sizeof *slots);
+    if (queue == NULL || slots == NULL) {
+        trmi_free(queue);
+        trmi_free(slots);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a queue of %lld", (long long)capacity);
+    }
+    queue->capacity = capacity;
+    queue->slots = slots;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->not_full, &monotonic);
+    pthread_cond_init(&queue->not_empty, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    *out = queue;
+    return TRM_OK;
+}
+
+void trmi_queue_destroy(trmi_queue *queue) {
+    if (queue == NULL) {
+        return;
+    }
+    pthread_cond_destroy(&queue->not_full);
+    pthread_cond_destroy(&queue->not_empty);
+    pthread_mutex_destroy(&queue->mutex);
+    trmi_free(queue->slots);
+    trmi_free(queue);
+}
+
+trm_status trmi_queue_push(trmi_queue *queue, void *item) {
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->count == queue->capacity && !queue->closed) {
+        pthread_cond_wait(&queue->not_full, &queue->mutex);
+    }
+    bool closed = queue->closed;
+    if (!closed) {
+        queue->slots[(queue->head + queue->count) % queue->capacity] = item;
+        queue->count++;
+        pthread_cond_signal(&queue->not_empty);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return closed ? TRM_CANCELLED : TRM_OK;
+}
+
+static struct timespec deadline_in(double seconds) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)seconds;
+    at.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (at.tv_nsec >= 1000000000L) {
+        at.tv_nsec -= 1000000000L;
+        at.tv_sec++;
+    }
+    return at;
+}
+
+trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item) {
+    struct timespec deadline = deadline_in(timeout_seconds < 0 ? 0 : timeout_seconds);
+    trm_status status = TRM_OK;
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->count == 0 && !queue->closed && status == TRM_OK) {
+        if (timeout_seconds < 0) {
+            pthread_cond_wait(&queue->not_empty, &queue->mutex);
+        } else if (pthread_cond_timedwait(&queue->not_empty, &queue->mutex, &deadline) ==
+                   ETIMEDOUT) {
+            status = TRM_TIMEOUT;
+        }
+    }
+    if (queue->count > 0) {
+        *item = queue->slots[queue->head];
+        queue->head = (queue->head + 1) % queue->capacity;
+        queue->count--;
+        pthread_cond_signal(&queue->not_full);
+        status = TRM_OK;
+    } else if (status == TRM_OK) {
+        status = TRM_END;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return status;
+}
+
+void trmi_queue_close(trmi_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    queue->closed = true;
+    pthread_cond_broadcast(&queue->not_full);
+    pthread_cond_broadcast(&queue->not_empty);
+    pthread_mutex_unlock(&queue->mutex);
+}

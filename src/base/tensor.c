@@ -1,0 +1,87 @@
+#include "trireme/base.h"
+
+#include "base/checked.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+size_t trm_dtype_bytes(trm_dtype dtype) {
+    switch (dtype) {
+#define TRMI_DTYPE_BYTES(name, value, bytes, text)                                                 \
+    case name:                                                                                     \
+        return bytes;
+        TRM_DTYPE_LIST(TRMI_DTYPE_BYTES)
+#undef TRMI_DTYPE_BYTES
+    case TRM_DTYPE_NONE:
+        break;
+    }
+    return 0;
+}
+
+const char *trm_dtype_name(trm_dtype dtype) {
+    switch (dtype) {
+#define TRMI_DTYPE_NAME(name, value, bytes, text)                                                  \
+    case name:                                                                                     \
+        return text;
+        TRM_DTYPE_LIST(TRMI_DTYPE_NAME)
+#undef TRMI_DTYPE_NAME
+    case TRM_DTYPE_NONE:
+        break;
+    }
+    return "none";
+}
+
+trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
+    trm_shape shape = {.rank = rank};
+    for (int32_t i = 0; i < rank && i < TRM_MAX_RANK; i++) {
+        shape.dim[i] = dim[i];
+    }
+    return shape;
+}
+
+int64_t trm_shape_count(const trm_shape *shape) {
+    int64_t count = 1;
+    for (int32_t i = 0; i < shape->rank; i++) {
+        if (shape->dim[i] < 0 || !trmi_mul_i64(count, shape->dim[i], &count)) {
+            return -1;
+        }
+    }
+    return count;
+}
+
+bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
+    if (a->rank != b->rank) {
+        return false;
+    }
+    for (int32_t i = 0; i < a->rank; i++) {
+        if (a->dim[i] != b->dim[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+const char *trm_shape_format(const trm_shape *shape, char *text, size_t size) {
+    size_t used = 0;
+    int wrote = snprintf(text, size, "[");
+    for (int32_t i = 0; i < shape->rank && i < TRM_MAX_RANK; i++) {
+        used += wrote > 0 ? (size_t)wrote : 0;
+        if (used >= size) {
+            return text;
+        }
+        wrote = snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
+    }
+    used += wrote > 0 ? (size_t)wrote : 0;
+    if (used < size) {
+        snprintf(text + used, size - used, "]");
+    }
+    return text;
+}
+
+int64_t trm_tensor_bytes(const trm_tensor *tensor) {
+    int64_t bytes = trm_shape_count(&tensor->shape);
+    if (bytes < 0 || !trmi_mul_i64(bytes, (int64_t)trm_dtype_bytes(tensor->dtype), &bytes)) {
+        return -1;
+    }
+    return bytes;
+}

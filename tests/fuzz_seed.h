@@ -1,0 +1,12 @@
+/* What a fuzz target offers the driver: well-formed inputs to start from. */
+#ifndef TRIREME_FUZZ_SEED_H
+#define TRIREME_FUZZ_SEED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Writes seed number `index` (0..15; repeat if there are fewer) and returns its length. */
+size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+#endif

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Every #include "room/..." or "trireme/room.h" must be an arrow of LAYERS. Usage: layers.sh ROOT
+set -u
+cd "$1" || exit 2
+awk '
+FILENAME == "LAYERS" {
+    if ($0 ~ /^#/ || NF == 0) next
+    room = $1; sub(":", "", room)
+    known[room] = 1
+    allowed[room, room] = 1
+    for (i = 2; i <= NF; i++) allowed[room, $i] = 1
+    next
+}
+/^[ \t]*#[ \t]*include[ \t]*"/ {
+    split(FILENAME, part, "/"); from = part[2]
+    match($0, /"[^"]*"/); path = substr($0, RSTART + 1, RLENGTH - 2)
+    n = split(path, piece, "/")
+    if (n < 2) next
+    if (from == "app") {
+        if (piece[1] != "trireme" && piece[1] != "app") { print FILENAME ":" FNR ": app may include only trireme/*.h, found " path; bad = 1 }
+        next
+    }
+    to = piece[1]
+    if (to == "trireme") {
+        to = piece[2]; sub(/\.h$/, "", to)
+        if (to == "trireme") { print FILENAME ":" FNR ": a room includes the headers it uses, not the umbrella"; bad = 1; next }
+    }
+    if (!(to in known)) next
+    if (!((from, to) in allowed)) { print FILENAME ":" FNR ": " from " may not include " to " (" path "), see LAYERS"; bad = 1 }
+}
+END { exit bad }
+' LAYERS $(find src -name '*.c' -o -name '*.h' | grep -v '_test\.c$' | sort)

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# No source file over 800 lines, no public header over 400, no function over 100 lines unless
+# tools/length.exceptions names it ("path:function"). Usage: length.sh ROOT
+set -u
+cd "$1" || exit 2
+bad=0
+while read -r lines file; do
+    limit=800
+    case "$file" in include/*) limit=400 ;; esac
+    if [ "$lines" -gt "$limit" ]; then echo "$file: $lines lines, at most $limit"; bad=1; fi
+done < <(find src include -name '*.[ch]' | xargs wc -l | grep -v ' total$')
+long=$(find src -name '*.c' | sort | xargs awk '
+FNR == 1 { inside = 0 }
+/^[A-Za-z_].*\)[ \t]*\{$/ || (/^\{$/ && !inside) { start = FNR; header = $0; inside = 1 }
+/^[A-Za-z_][^;]*\($/ || /^[A-Za-z_][^;{]*,$/ { if (!inside) header = $0 }
+/^\}/ && inside {
+    inside = 0
+    if (FNR - start > 100) {
+        name = header; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
+        print FILENAME ":" name " " FNR - start
+    }
+}')
+while read -r where lines; do
+    [ -z "$where" ] && continue
+    grep -qxF "$where" tools/length.exceptions 2>/dev/null && continue
+    echo "$where: $lines lines, at most 100 (split it by meaning)"; bad=1
+done <<< "$long"
+exit $bad
