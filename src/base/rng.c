@@ -29,10 +29,10 @@ void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[
     out[3] = c3;
 }
 
-void trmi_normal_pair(const uint32_t out[4], float normal[2]) {
+void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
     /* (0, 1]: the logarithm never sees zero. */
-    double u = ((double)out[0] + 1.0) * 0x1p-32;
-    double angle = (double)out[1] * (0x1p-32 * 6.283185307179586);
+    double u = ((double)bits[0] + 1.0) * 0x1p-32;
+    double angle = (double)bits[1] * (0x1p-32 * 6.283185307179586);
     double radius = sqrt(-2.0 * log(u));
     normal[0] = (float)(radius * cos(angle));
     normal[1] = (float)(radius * sin(angle));

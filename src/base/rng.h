@@ -39,8 +39,8 @@ static inline float trmi_unit_float(uint32_t bits) { return (float)(bits >> 8) *
 static inline uint32_t trmi_bounded(uint32_t bits, uint32_t bound) {
     return (uint32_t)((uint64_t)bits * bound >> 32);
 }
-/* Standard normal by Box-Muller on one block: two numbers from out[0..1]. */
-void trmi_normal_pair(const uint32_t out[4], float normal[2]);
+/* Standard normal by Box-Muller on one block: two bits words, two numbers. */
+void trmi_normal_pair(const uint32_t bits[2], float normal[2]);
 
 /* A bijection of [0, count) keyed by (seed, stream): the place of index `index` in a permutation,
  * without storing the permutation. Feistel network with cycle walking. */

@@ -1,0 +1,161 @@
+/* trireme/exec.h: from a graph to numbers, for programs with a loop of their own. (trireme/train.h
+ * builds on this; most users need only that.)
+ *
+ *     trm_exec *exec;
+ *     trm_exec_create(graph, &(trm_exec_options){.loss = loss, .optimizer = {.kind = TRM_MOMENTUM,
+ *                     .momentum = 0.9}}, &exec, &err);
+ *     for (int step = 0; step < steps; step++) {
+ *         trm_exec_feed(exec, "image", images, &err);
+ *         trm_exec_feed(exec, "label", labels, &err);
+ *         trm_exec_forward_backward(exec, &err);      // loss and gradients
+ *         trm_exec_update(exec, 0.01, &err);          // optimiser
+ *         printf("%g\n", trm_exec_loss(exec));
+ *     }
+ *
+ *   thread  one thread at a time per exec; it uses OpenMP inside      alloc  nothing after create
+ */
+#ifndef TRIREME_EXEC_H
+#define TRIREME_EXEC_H
+
+#include "trireme/base.h"
+#include "trireme/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum trm_precision {
+    TRM_PRECISION_FP32 = 0,
+    TRM_PRECISION_MIXED, /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */
+    TRM_PRECISION_ORIGIN /* must_keep_origin_dtype: each operator in the dtype of its inputs */
+} trm_precision;
+
+typedef enum trm_optimizer_kind {
+    TRM_SGD,
+    TRM_MOMENTUM, /* slot = momentum * slot + gradient; w -= lr * slot (PyTorch, MindSpore) */
+    TRM_NESTEROV, /* as MOMENTUM, w -= lr * (gradient + momentum * slot) */
+    TRM_ADAM,     /* Kingma & Ba, bias-corrected; weight_decay is L2 unless `decoupled` */
+    TRM_LARS,     /* You et al. 2017: momentum with a trust ratio per layer */
+    TRM_ADAGRAD,
+    TRM_FTRL
+} trm_optimizer_kind;
+
+typedef struct trm_optimizer_options {
+    trm_optimizer_kind kind;
+    double momentum;          /* MOMENTUM, NESTEROV, LARS */
+    double beta1, beta2;      /* ADAM; 0 = 0.9, 0.999 */
+    double epsilon;           /* ADAM 1e-8, ADAGRAD 1e-10, LARS 1e-9 when 0 */
+    double weight_decay;
+    bool decoupled;           /* AdamW */
+    bool decay_all;           /* false: parameters of rank 1 (norms, biases) are not decayed */
+    double trust_coefficient; /* LARS; 0 = 0.001 */
+    double initial_accumulator; /* ADAGRAD; TensorFlow's default 0.1 must be given */
+    double l1, l2;            /* FTRL */
+    double clip_norm;         /* global norm of all gradients; 0 = off */
+} trm_optimizer_options;
+
+typedef struct trm_exec_options {
+    trm_node loss;          /* TRM_NO_NODE: only forward */
+    const trm_node *outputs; /* readable after a step, beside the loss */
+    int32_t outputs_count;
+    trm_optimizer_options optimizer;
+    const char *backend;    /* "onednn" (default) or "ref" */
+    trm_precision precision;
+    int threads;            /* 0 = the CPUs that this process may use */
+    uint64_t seed;          /* initial values, dropout */
+    bool no_fusion;         /* each operator by itself, for comparison */
+    int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
+    const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
+    const struct trm_exec *share; /* use the parameters and states of this exec (evaluation) */
+    void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
+    void *arena_context;
+} trm_exec_options;
+
+typedef struct trm_exec trm_exec;
+
+/* Compiles the graph (differentiate, fuse, lay out, place), takes all memory, sets initial values.
+ *   owns    the graph stays the caller's and may be destroyed afterwards
+ *   error   INVALID (a broken graph, loss not scalar), NOMEM (with bytes needed and present)
+ *   cost    milliseconds, plus measuring operators never seen on this machine */
+TRM_API TRM_MUST_USE trm_status trm_exec_create(const trm_graph *graph,
+                                                const trm_exec_options *options, trm_exec **out,
+                                                trm_error *err);
+TRM_API void trm_exec_destroy(trm_exec *exec);
+
+/* Where an input's elements are to be written before a step (plain layout, dtype of the graph).
+ *   owns  the exec; valid until destroy    error  INVALID: no such input, with the names there are */
+TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
+                                               trm_error *err);
+/* Copies `tensor` there; shape and dtype must match. */
+TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
+                                              const trm_tensor *tensor, trm_error *err);
+
+/* Runs the forward steps only (needed for evaluation graphs). */
+TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
+/* Forward and backward; adds 1/accumulate of the gradients to the gradient range. */
+TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
+/* Optimiser over all parameters, then the gradient range is ready for the next step.
+ *   error  DIVERGED: a gradient is NaN or infinite; the sentence names the first operator */
+TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
+                                                trm_error *err);
+
+/* The loss of the last step, and a copy of output `index` in plain float32/integer layout.
+ *   owns  *out points into the exec; valid until the next step */
+TRM_API float trm_exec_loss(const trm_exec *exec);
+TRM_API TRM_MUST_USE trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out,
+                                                trm_error *err);
+
+/* Parameters, states and optimiser slots, by index or name, in plain layout. */
+typedef enum trm_variable_kind { TRM_VARIABLE_PARAMETER, TRM_VARIABLE_STATE, TRM_VARIABLE_SLOT } trm_variable_kind;
+typedef struct trm_variable {
+    const char *name; /* "layer1.0.conv1.weight"; slots "layer1.0.conv1.weight/momentum" */
+    trm_variable_kind kind;
+    trm_dtype dtype;
+    trm_shape shape;
+} trm_variable;
+TRM_API int32_t trm_exec_variable_count(const trm_exec *exec);
+TRM_API trm_variable trm_exec_variable(const trm_exec *exec, int32_t index);
+/* Index by name, -1 if there is none. */
+TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
+/* `data` has room for the variable in plain layout. */
+TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
+TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
+/* The gradient of a parameter after forward_backward, plain float32. INVALID for other kinds. */
+TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
+                                                  trm_error *err);
+/* All gradients (and all parameters) as one range, in the order in which backward finishes them.
+ * What collectives and the three calls of trireme/distribute.h work on. owns: the exec. */
+TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
+
+/* The global step: counts updates; dropout and resume depend on it. */
+TRM_API uint64_t trm_exec_step(const trm_exec *exec);
+TRM_API void trm_exec_set_step(trm_exec *exec, uint64_t step);
+
+typedef struct trm_exec_info {
+    int64_t parameter_count; /* elements trained */
+    int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, other_bytes, total_bytes;
+    double flops;             /* of one forward_backward (or forward) */
+    double predicted_seconds; /* of one step */
+    double create_seconds;
+    int32_t steps;
+} trm_exec_info;
+TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
+/* The program: operators, layouts, reorders, fusions, memory by category, FLOPs, predicted time; as
+ * text, or as one JSON object. owns: caller, trm_string_free. NULL when there is no memory. */
+TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
+
+/* Per step of the program, filled by trm_exec_profile: median seconds over `repeats` runs. */
+typedef struct trm_step_profile {
+    const char *name, *kind, *algorithm, *phase;
+    double seconds, flops, bytes;
+    int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
+} trm_step_profile;
+/*   owns  *out belongs to the exec, valid until the next call */
+TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats,
+                                                 const trm_step_profile **out, int32_t *count,
+                                                 trm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

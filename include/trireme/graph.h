@@ -1,0 +1,213 @@
+/* trireme/graph.h: the mathematics. A graph is built once through calls that read like formulae,
+ * checked once, then differentiated, planned and compiled (trireme/plan.h, trireme/train.h).
+ *
+ *     trm_graph *g;
+ *     trm_graph_create(&(trm_graph_options){.training = true}, &g, &err);
+ *     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(32, 784));
+ *     trm_node y = trm_input(g, "label", TRM_INT32, trm_shape_of(32));
+ *     trm_node w = trm_parameter(g, "fc.weight", trm_shape_of(10, 784), TRM_INIT_LINEAR);
+ *     trm_node b = trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO);
+ *     trm_node loss = trm_softmax_cross_entropy(g, trm_linear(g, x, w, b), y, NULL);
+ *     trm_graph_check(g, &err);
+ *
+ * Build calls return a trm_node and never fail visibly: a broken input gives a broken output, the
+ * graph keeps the FIRST error with both shapes in the sentence, and trm_graph_check reports it.
+ *
+ * Conventions: images are [N, C, H, W], weights of convolutions [O, I/groups, KH, KW], of linear
+ * layers [O, I] (torchvision's). How they lie in memory is the compiler's business.
+ *   thread  one thread at a time per graph      owns  the graph owns all nodes and copies all names
+ */
+#ifndef TRIREME_GRAPH_H
+#define TRIREME_GRAPH_H
+
+#include "trireme/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_graph trm_graph;
+
+/* A value of the graph: the output of an operator. id 0 is broken, or "absent" where allowed. */
+typedef struct trm_node {
+    int32_t id;
+} trm_node;
+#define TRM_NO_NODE ((trm_node){0})
+
+typedef struct trm_graph_options {
+    bool training; /* batch-norm uses batch statistics and updates the running ones; dropout drops */
+} trm_graph_options;
+
+TRM_API TRM_MUST_USE trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out,
+                                                 trm_error *err);
+TRM_API void trm_graph_destroy(trm_graph *graph);
+/* TRM_OK, or the first error of any build call. */
+TRM_API TRM_MUST_USE trm_status trm_graph_check(const trm_graph *graph, trm_error *err);
+TRM_API bool trm_graph_is_training(const trm_graph *graph);
+
+/* Names of parameters and operators made until the matching pop are prefixed with "scope.". */
+TRM_API void trm_graph_push_scope(trm_graph *graph, const char *format, ...) TRM_PRINTF(2, 3);
+TRM_API void trm_graph_pop_scope(trm_graph *graph);
+
+/* Shape and dtype of a node (an empty shape and TRM_DTYPE_NONE for a broken one). */
+TRM_API trm_shape trm_node_shape(const trm_graph *graph, trm_node node);
+TRM_API trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node);
+/* The text of the graph, one operator a line. owns: caller, free with trm_string_free. */
+TRM_API char *trm_graph_print(const trm_graph *graph);
+TRM_API void trm_string_free(char *text);
+
+/* ---- leaves ---------------------------------------------------------------------------- */
+
+/* Initial values are a pure function of (seed, name, element): the same on any rank or plan. */
+typedef enum trm_init {
+    TRM_INIT_ZERO,
+    TRM_INIT_ONE,
+    TRM_INIT_HE_NORMAL_FAN_OUT, /* N(0, 2/fan_out): torchvision's convolutions */
+    TRM_INIT_HE_UNIFORM,        /* U(+-sqrt(6/fan_in)) */
+    TRM_INIT_LINEAR,            /* U(+-1/sqrt(fan_in)): torch.nn.Linear's weight and bias */
+    TRM_INIT_GLOROT_UNIFORM,    /* U(+-sqrt(6/(fan_in+fan_out))) */
+    TRM_INIT_NORMAL_001         /* N(0, 0.01^2) */
+} trm_init;
+
+/* Fed anew each step, by name. */
+TRM_API trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape);
+/* Trained, float32; the name is unique in the graph. */
+TRM_API trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init);
+/* Kept between steps, saved, not trained (running statistics). */
+TRM_API trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,
+                           trm_init init);
+/* A copy of the tensor's elements becomes part of the graph. */
+TRM_API trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor);
+TRM_API trm_node trm_scalar(trm_graph *graph, double value); /* float32, rank 0 */
+
+/* ---- layers ---------------------------------------------------------------------------- */
+
+typedef struct trm_conv_options {
+    int64_t stride[2];   /* height, width; 0 = 1 */
+    int64_t dilation[2]; /* 0 = 1 */
+    int64_t pad[4];      /* top, bottom, left, right */
+    int64_t groups;      /* 0 = 1 */
+} trm_conv_options;
+/* [N, C, H, W] * [O, C/groups, KH, KW] (+ [O] unless bias is TRM_NO_NODE). */
+TRM_API trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_node bias,
+                            const trm_conv_options *options);
+/* [..., I] * [O, I]^T (+ [O]). */
+TRM_API trm_node trm_linear(trm_graph *graph, trm_node x, trm_node weight, trm_node bias);
+/* [M, K] * [K, N] after the optional transposes; or batched [B, M, K] * [B, K, N]. */
+TRM_API trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a,
+                            bool transpose_b);
+
+typedef struct trm_norm_options {
+    double epsilon;  /* 0 = 1e-5 */
+    double momentum; /* weight of the new value in the running statistics; 0 = 0.1 */
+} trm_norm_options;
+/* Over all dimensions but 1. Training: batch statistics; the running mean and the unbiased running
+ * variance (states of shape [C]) are updated. Evaluation: the running ones are used. */
+TRM_API trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,
+                                trm_node running_mean, trm_node running_variance,
+                                const trm_norm_options *options);
+
+typedef struct trm_pool_options {
+    int64_t kernel[2];
+    int64_t stride[2]; /* 0 = kernel */
+    int64_t pad[4];    /* top, bottom, left, right; padding never wins a maximum */
+    bool count_padding; /* average: divide by the whole window */
+} trm_pool_options;
+TRM_API trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
+TRM_API trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
+/* [N, C, H, W] -> [N, C]. */
+TRM_API trm_node trm_global_avg_pool(trm_graph *graph, trm_node x);
+/* Rows of table [V, D] by ids (int32 or int64) of any shape -> [..., D]. An id outside [0, V) stops
+ * the step with TRM_INVALID. The gradient is sparse: only the rows that were used. */
+TRM_API trm_node trm_embedding(trm_graph *graph, trm_node table, trm_node ids);
+/* Training: zeroes with probability `rate`, scales the rest by 1/(1-rate); the mask is a function
+ * of (seed, step, operator, element). Evaluation: identity. */
+TRM_API trm_node trm_dropout(trm_graph *graph, trm_node x, double rate);
+
+/* ---- elementwise, with NumPy broadcasting ---------------------------------------------- */
+TRM_API trm_node trm_add(trm_graph *graph, trm_node a, trm_node b);
+TRM_API trm_node trm_sub(trm_graph *graph, trm_node a, trm_node b);
+TRM_API trm_node trm_mul(trm_graph *graph, trm_node a, trm_node b);
+TRM_API trm_node trm_div(trm_graph *graph, trm_node a, trm_node b);
+TRM_API trm_node trm_relu(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_sigmoid(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_tanh(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_exp(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_log(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_sqrt(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_neg(trm_graph *graph, trm_node x);
+TRM_API trm_node trm_scale(trm_graph *graph, trm_node x, double factor);
+TRM_API trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype);
+
+/* ---- shape ------------------------------------------------------------------------------ */
+/* One dimension may be -1: what is left. */
+TRM_API trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape);
+/* Output dimension i is input dimension order[i]. */
+TRM_API trm_node trm_transpose(trm_graph *graph, trm_node x, const int32_t *order);
+TRM_API trm_node trm_concat(trm_graph *graph, const trm_node *nodes, int32_t count, int32_t axis);
+/* Elements [begin, begin + size) of each dimension. */
+TRM_API trm_node trm_slice(trm_graph *graph, trm_node x, const int64_t *begin, const int64_t *size);
+/* Adds before[i] and after[i] elements of `value` around dimension i. */
+TRM_API trm_node trm_pad(trm_graph *graph, trm_node x, const int64_t *before, const int64_t *after,
+                         double value);
+/* int labels [...] -> float32 [..., classes]: `on` at the label, `off` elsewhere. */
+TRM_API trm_node trm_one_hot(trm_graph *graph, trm_node labels, int64_t classes, double on,
+                             double off);
+
+/* ---- reductions and losses -------------------------------------------------------------- */
+/* Over `count` axes (negative = from the end; count 0 = all). */
+TRM_API trm_node trm_reduce_sum(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                                bool keep_dims);
+TRM_API trm_node trm_reduce_mean(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                                 bool keep_dims);
+TRM_API trm_node trm_reduce_max(trm_graph *graph, trm_node x, const int32_t *axes, int32_t count,
+                                bool keep_dims);
+TRM_API trm_node trm_softmax(trm_graph *graph, trm_node x); /* over the last dimension */
+
+typedef struct trm_xent_options {
+    double label_smoothing;  /* 0 .. 1 */
+    bool use_ignore_index;
+    int32_t ignore_index;    /* rows with this label count neither in the sum nor in the mean */
+} trm_xent_options;
+/* Mean over rows of -sum(target * log softmax(logits)): logits [N, K], labels int32 [N] -> scalar. */
+TRM_API trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
+                                           const trm_xent_options *options);
+/* Mean of max(z,0) - z*t + log(1 + exp(-|z|)) over all elements -> scalar. */
+TRM_API trm_node trm_bce_with_logits(trm_graph *graph, trm_node logits, trm_node targets);
+
+/* ---- operators of your own --------------------------------------------------------------- */
+
+/* Tensors are dense, row-major, float32 or integer as declared by `infer`. The struct must outlive
+ * the graph and everything compiled from it. See examples/custom_operator.c. */
+typedef struct trm_custom_op {
+    const char *name;
+    int32_t outputs; /* 1 .. 4 */
+    /* Shapes and dtypes of the outputs from those of the inputs. */
+    trm_status (*infer)(const struct trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                        trm_tensor *outputs, trm_error *err);
+    /* Numbers. Called from one thread; may use OpenMP; must not allocate. */
+    trm_status (*run)(const struct trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                      trm_tensor *outputs, trm_error *err);
+    /* Builds d(inputs) from the nodes of inputs, outputs and d(outputs) (id 0 = zero); writes
+     * TRM_NO_NODE for inputs without gradient. NULL: not differentiable. */
+    void (*gradient)(const struct trm_custom_op *self, trm_graph *graph, const trm_node *inputs,
+                     int32_t count, const trm_node *outputs, const trm_node *d_outputs,
+                     trm_node *d_inputs);
+    double (*flops)(const struct trm_custom_op *self, const trm_tensor *inputs, int32_t count);
+    void *context;
+} trm_custom_op;
+/* Writes op->outputs nodes. */
+TRM_API void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *inputs,
+                        int32_t count, trm_node *outputs);
+
+/* ---- differentiation ---------------------------------------------------------------------- */
+
+/* Adds to the graph d(loss)/d(node) for each of `count` nodes (Griewank & Walther, reverse mode);
+ * grads[i] is TRM_NO_NODE where the loss does not depend on nodes[i]. The loss is a scalar. */
+TRM_API void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
+                           trm_node *grads);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

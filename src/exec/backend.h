@@ -1,0 +1,85 @@
+/* exec/backend.h: a back-end turns each step of a program into a kernel: a function and what it
+ * bound at creation. `ref` is slow and obvious, the oracle of every test; `onednn` is fast.
+ *
+ *      bind (once, may allocate, measure, fail)  -->  run (every step: none of these)
+ */
+#ifndef TRMI_EXEC_BACKEND_H
+#define TRMI_EXEC_BACKEND_H
+
+#include "plan/program.h"
+
+/* What a kernel sees at run time. Buffers do not move after creation. */
+typedef struct trmi_env {
+    char *arena[TRMI_ARENAS];
+    uint64_t seed;
+    uint64_t step; /* global step: dropout masks depend on it */
+    int threads;
+} trmi_env;
+
+typedef struct trmi_kernel trmi_kernel;
+struct trmi_kernel {
+    /* TRM_OK, or the error of bad values in the data (an id outside its table). */
+    trm_status (*run)(const trmi_kernel *self, const trmi_env *env, trm_error *err);
+    void (*destroy)(trmi_kernel *self); /* frees `state`; NULL = nothing to free */
+    const trm_program *program;
+    const trmi_step *step;
+    void *state;
+};
+
+typedef struct trmi_backend trmi_backend;
+struct trmi_backend {
+    const char *name;
+    trmi_target target; /* what the plan may ask */
+    void *state;
+    /* Fills kernel->run, destroy, state (program and step are set by the caller). A back-end without
+     * a kernel for the step answers TRM_UNSUPPORTED and the caller binds the reference kernel
+     * (whose layouts must then be PLAIN, which `supports` guarantees). */
+    trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+    void (*destroy)(trmi_backend *backend);
+};
+
+trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
+#ifdef TRIREME_ONEDNN
+trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
+                               trm_error *err);
+#endif
+
+/* Address of a buffer; NULL when absent. */
+static inline void *trmi_address(const trm_program *program, const trmi_env *env, int32_t buffer) {
+    const trmi_buffer *b = &program->buffers[buffer];
+    return buffer == 0 ? NULL : env->arena[b->arena] + b->offset;
+}
+static inline void *trmi_kernel_input(const trmi_kernel *k, const trmi_env *env, int i) {
+    return i < k->step->inputs_count ? trmi_address(k->program, env, k->step->inputs[i]) : NULL;
+}
+static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_env *env, int i) {
+    return i < k->step->outputs_count ? trmi_address(k->program, env, k->step->outputs[i]) : NULL;
+}
+static inline const trmi_buffer *trmi_kernel_input_buffer(const trmi_kernel *k, int i) {
+    return i < k->step->inputs_count && k->step->inputs[i] != 0
+               ? &k->program->buffers[k->step->inputs[i]]
+               : NULL;
+}
+static inline const trmi_buffer *trmi_kernel_output_buffer(const trmi_kernel *k, int i) {
+    return i < k->step->outputs_count && k->step->outputs[i] != 0
+               ? &k->program->buffers[k->step->outputs[i]]
+               : NULL;
+}
+
+/* ---- reference kernels: float64 accumulation, plain layout, one thread ------------------------- */
+
+/* A reference kernel reads and writes plain tensors only, so that it also serves tests directly. */
+typedef struct trmi_ref_args {
+    const trmi_op_def *row;
+    const trmi_attrs *attrs;
+    int32_t inputs_count, outputs_count;
+    const trm_tensor *inputs; /* data NULL = absent */
+    trm_tensor *outputs;      /* data NULL = nobody reads it: the kernel must cope */
+    uint64_t seed, step;
+    bool training;
+} trmi_ref_args;
+typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
+/* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */
+extern const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS];
+
+#endif

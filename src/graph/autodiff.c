@@ -1,0 +1,112 @@
+/* Reverse-mode differentiation as graph-to-graph: one loop over the operators, last to first
+ * (Griewank & Walther, Evaluating Derivatives, ch. 3). Each row of the op table knows its own
+ * gradient; here they are only chained and summed. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* needed[v]: a gradient with respect to value v is wanted, because some node depends on it. */
+static void mark_needed(const trm_graph *graph, int64_t ops_count, const trm_node *nodes,
+                        int32_t count, bool *needed) {
+    for (int32_t i = 0; i < count; i++) {
+        needed[nodes[i].id] = true;
+    }
+    for (int64_t i = 1; i < ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        bool any = false;
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            any = any || (op->inputs[j] != 0 && needed[op->inputs[j]]);
+        }
+        for (int32_t j = 0; any && j < op->outputs_count; j++) {
+            needed[op->outputs[j]] = true;
+        }
+    }
+}
+
+static bool floating(trm_dtype dtype) {
+    return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
+           dtype == TRM_FLOAT16;
+}
+
+static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm_node *gradient) {
+    /* A copy: adding operators moves the array. */
+    trmi_op op = graph->ops[index];
+    trm_node d_outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
+    bool any = false, wanted = false;
+    for (int32_t i = 0; i < op.outputs_count; i++) {
+        d_outputs[i] = gradient[op.outputs[i]];
+        any = any || d_outputs[i].id != 0;
+    }
+    for (int32_t i = 0; i < op.inputs_count; i++) {
+        wanted = wanted || (op.inputs[i] != 0 && needed[op.inputs[i]]);
+    }
+    const trmi_op_def *row = trmi_op_table[op.kind];
+    if (!any || !wanted || row->gradient == NULL) {
+        return;
+    }
+    trm_node *d_inputs = trmi_arena_alloc(&graph->arena, (size_t)op.inputs_count * sizeof *d_inputs);
+    if (d_inputs == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory for the gradient of %s", op.name);
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    row->gradient(graph, &op, d_outputs, d_inputs);
+    for (int32_t i = 0; i < op.inputs_count; i++) {
+        int32_t input = op.inputs[i];
+        if (input == 0 || d_inputs[i].id == 0 || !needed[input] ||
+            !floating(graph->values[input].dtype)) {
+            continue;
+        }
+        gradient[input] = gradient[input].id == 0 ? d_inputs[i]
+                                                  : trm_add(graph, gradient[input], d_inputs[i]);
+    }
+}
+
+void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
+                   trm_node *grads) {
+    memset(grads, 0, (size_t)count * sizeof *grads);
+    trm_error err;
+    if (graph->first_error.status != TRM_OK) {
+        return;
+    }
+    if (loss.id <= 0 || loss.id >= graph->values_count ||
+        trm_shape_count(&graph->values[loss.id].shape) != 1) {
+        TRMI_FAIL(&err, TRM_INVALID, "gradients need a scalar loss, found %s",
+                  loss.id > 0 && loss.id < graph->values_count ? "a tensor" : "no node");
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    /* Values made from here on are gradients themselves and need none. */
+    int64_t values_count = graph->values_count, ops_count = graph->values[loss.id].op + 1;
+    bool *needed = calloc((size_t)values_count, sizeof *needed);
+    trm_node *gradient = calloc((size_t)values_count, sizeof *gradient);
+    if (needed == NULL || gradient == NULL) {
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to differentiate %lld values",
+                  (long long)values_count);
+        trmi_graph_fail(graph, &err);
+        goto done;
+    }
+    mark_needed(graph, ops_count, nodes, count, needed);
+    char scope[sizeof graph->scope];
+    memcpy(scope, graph->scope, sizeof scope);
+    graph->scope[0] = '\0';
+    graph->phase = TRMI_BACKWARD;
+    trm_shape loss_shape = graph->values[loss.id].shape;
+    trm_node one = trm_scalar(graph, 1.0);
+    gradient[loss.id] = loss_shape.rank == 0 ? one : trm_reshape(graph, one, loss_shape);
+    for (int64_t i = ops_count - 1; i > 0 && graph->first_error.status == TRM_OK; i--) {
+        backward_of(graph, i, needed, gradient);
+    }
+    graph->phase = TRMI_FORWARD;
+    memcpy(graph->scope, scope, sizeof scope);
+    for (int32_t i = 0; i < count; i++) {
+        grads[i] = gradient[nodes[i].id];
+    }
+done:
+    free(needed);
+    free(gradient);
+}

@@ -1,0 +1,283 @@
+/* The builder: operators and values in topological order, a sticky first error, names by scope. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define X(KIND, row) extern const trmi_op_def trmi_op_##row;
+#include "graph/ops.def"
+#undef X
+
+const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS] = {
+#define X(KIND, row) [TRMI_OP_##KIND] = &trmi_op_##row,
+#include "graph/ops.def"
+#undef X
+};
+
+trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out, trm_error *err) {
+    trm_graph *graph = trmi_alloc(sizeof *graph);
+    if (graph == NULL || !trmi_grow((void **)&graph->ops, &graph->ops_capacity, 64, sizeof *graph->ops) ||
+        !trmi_grow((void **)&graph->values, &graph->values_capacity, 64, sizeof *graph->values)) {
+        trm_graph_destroy(graph);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a graph");
+    }
+    graph->training = options != NULL && options->training;
+    graph->ops_count = 1; /* 0 means none */
+    graph->values_count = 1;
+    *out = graph;
+    return TRM_OK;
+}
+
+void trm_graph_destroy(trm_graph *graph) {
+    if (graph == NULL) {
+        return;
+    }
+    free(graph->ops);
+    free(graph->values);
+    trmi_arena_free(&graph->arena);
+    trmi_free(graph);
+}
+
+trm_status trm_graph_check(const trm_graph *graph, trm_error *err) {
+    if (graph->first_error.status != TRM_OK && err != NULL) {
+        *err = graph->first_error;
+    }
+    return (trm_status)graph->first_error.status;
+}
+
+bool trm_graph_is_training(const trm_graph *graph) { return graph->training; }
+
+void trmi_graph_fail(trm_graph *graph, const trm_error *err) {
+    if (graph->first_error.status == TRM_OK) {
+        graph->first_error = *err;
+    }
+}
+
+void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
+    size_t used = strlen(graph->scope);
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(graph->scope + used, sizeof graph->scope - used, format, args);
+    va_end(args);
+    if (length < 0 || used + (size_t)length + 2 > sizeof graph->scope) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "scope '%.100s...': names may have %zu characters",
+                  graph->scope, sizeof graph->scope - 2);
+        trmi_graph_fail(graph, &err);
+        graph->scope[used] = '\0';
+        return;
+    }
+    memcpy(graph->scope + used + (size_t)length, ".", 2);
+}
+
+void trm_graph_pop_scope(trm_graph *graph) {
+    size_t length = strlen(graph->scope);
+    if (length > 0) {
+        graph->scope[length - 1] = '\0';
+    }
+    char *dot = strrchr(graph->scope, '.');
+    if (dot != NULL) {
+        dot[1] = '\0';
+    } else {
+        graph->scope[0] = '\0';
+    }
+}
+
+static bool valid(const trm_graph *graph, trm_node node) {
+    return node.id > 0 && node.id < graph->values_count;
+}
+
+trm_shape trm_node_shape(const trm_graph *graph, trm_node node) {
+    return valid(graph, node) ? graph->values[node.id].shape : (trm_shape){0};
+}
+
+trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node) {
+    return valid(graph, node) ? graph->values[node.id].dtype : TRM_DTYPE_NONE;
+}
+
+const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size) {
+    char shape[96];
+    const trmi_value *value = &graph->values[id];
+    const trmi_op *op = &graph->ops[value->op];
+    trm_shape_format(&value->shape, shape, sizeof shape);
+    if (value->output > 0) {
+        snprintf(text, size, "%s:%d %s %s", op->name, value->output, shape,
+                 trm_dtype_name(value->dtype));
+    } else {
+        snprintf(text, size, "%s %s %s", op->name, shape, trm_dtype_name(value->dtype));
+    }
+    return text;
+}
+
+static trm_status out_of_memory(trm_error *err) {
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph");
+}
+
+static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name) {
+    if (name != NULL) {
+        return trmi_arena_printf(&graph->arena, "%s%s", graph->scope, name);
+    }
+    int64_t number = graph->unnamed[kind]++;
+    return trmi_arena_printf(&graph->arena, "%s%s%s%" PRId64, graph->scope,
+                             graph->phase == TRMI_BACKWARD ? "d." : "", trmi_op_table[kind]->name,
+                             number);
+}
+
+/* Appends the operator and its values with unset shapes. */
+static trm_status append(trm_graph *graph, const trmi_op *op, int32_t *index, trm_error *err) {
+    if (!trmi_grow((void **)&graph->ops, &graph->ops_capacity, graph->ops_count + 1,
+                   sizeof *graph->ops) ||
+        !trmi_grow((void **)&graph->values, &graph->values_capacity,
+                   graph->values_count + TRMI_OP_OUTPUTS_MAX, sizeof *graph->values)) {
+        return out_of_memory(err);
+    }
+    *index = (int32_t)graph->ops_count++;
+    trmi_op *added = &graph->ops[*index];
+    *added = *op;
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t id = (int32_t)graph->values_count++;
+        graph->values[id] = (trmi_value){.op = *index, .output = i};
+        added->outputs[i] = id;
+    }
+    return TRM_OK;
+}
+
+int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
+                       const trm_node *inputs, int32_t inputs_count, int32_t outputs,
+                       const trmi_attrs *attrs) {
+    if (graph->first_error.status != TRM_OK) {
+        return 0;
+    }
+    trm_error err;
+    trmi_op op = {.kind = kind, .phase = graph->phase, .inputs_count = inputs_count,
+                  .outputs_count = outputs};
+    if (attrs != NULL) {
+        op.attrs = *attrs;
+    }
+    op.name = name_of(graph, kind, name);
+    op.inputs = trmi_arena_alloc(&graph->arena, (size_t)(inputs_count + 1) * sizeof *op.inputs);
+    if (op.name == NULL || op.inputs == NULL) {
+        out_of_memory(&err);
+        trmi_graph_fail(graph, &err);
+        return 0;
+    }
+    for (int32_t i = 0; i < inputs_count; i++) {
+        if (inputs[i].id < 0 || inputs[i].id >= graph->values_count) {
+            TRMI_FAIL(&err, TRM_INVALID, "%s: input %d is not a node of this graph", op.name, i);
+            trmi_graph_fail(graph, &err);
+            return 0;
+        }
+        op.inputs[i] = inputs[i].id;
+    }
+    int32_t index;
+    int64_t values_before = graph->values_count;
+    if (append(graph, &op, &index, &err) != TRM_OK) {
+        trmi_graph_fail(graph, &err);
+        return 0;
+    }
+    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK) {
+        graph->ops_count--;
+        graph->values_count = values_before;
+        trmi_graph_fail(graph, &err);
+        return 0;
+    }
+    return index;
+}
+
+trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
+                         const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs) {
+    int32_t index = trmi_graph_add(graph, kind, name, inputs, inputs_count, 1, attrs);
+    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+}
+
+void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype, trm_shape shape) {
+    trmi_value *value = &graph->values[op->outputs[output]];
+    value->dtype = dtype;
+    value->shape = shape;
+}
+
+trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err) {
+    trm_graph *copy;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = graph->training}, &copy, err));
+    if (!trmi_grow((void **)&copy->ops, &copy->ops_capacity, graph->ops_count, sizeof *copy->ops) ||
+        !trmi_grow((void **)&copy->values, &copy->values_capacity, graph->values_count,
+                   sizeof *copy->values)) {
+        goto no_memory;
+    }
+    memcpy(copy->values, graph->values, (size_t)graph->values_count * sizeof *copy->values);
+    copy->values_count = graph->values_count;
+    copy->ops_count = graph->ops_count;
+    memcpy(copy->unnamed, graph->unnamed, sizeof copy->unnamed);
+    copy->first_error = graph->first_error;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *from = &graph->ops[i];
+        trmi_op *to = &copy->ops[i];
+        *to = *from;
+        to->name = trmi_arena_strdup(&copy->arena, from->name);
+        to->inputs = trmi_arena_alloc(&copy->arena, (size_t)(from->inputs_count + 1) * sizeof *to->inputs);
+        if (to->name == NULL || to->inputs == NULL) {
+            goto no_memory;
+        }
+        memcpy(to->inputs, from->inputs, (size_t)from->inputs_count * sizeof *to->inputs);
+        if (from->kind == TRMI_OP_CONSTANT) {
+            void *data = trmi_arena_alloc(&copy->arena, (size_t)from->attrs.constant.bytes);
+            if (data == NULL) {
+                goto no_memory;
+            }
+            memcpy(data, from->attrs.constant.data, (size_t)from->attrs.constant.bytes);
+            to->attrs.constant.data = data;
+        }
+    }
+    *out = copy;
+    return TRM_OK;
+no_memory:
+    trm_graph_destroy(copy);
+    return out_of_memory(err);
+}
+
+trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
+    if (trmi_op_table[op->kind]->cost != NULL) {
+        return trmi_op_table[op->kind]->cost(graph, op);
+    }
+    trmi_cost cost = {0};
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *value = trmi_input_of(graph, op, i);
+        if (value != NULL) {
+            cost.bytes += (double)trm_shape_count(&value->shape) *
+                          (double)trm_dtype_bytes(value->dtype);
+        }
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *value = trmi_output_of(graph, op, i);
+        cost.bytes += (double)trm_shape_count(&value->shape) * (double)trm_dtype_bytes(value->dtype);
+    }
+    return cost;
+}
+
+char *trm_graph_print(const trm_graph *graph) {
+    trmi_text text = {0};
+    char value[256];
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        trmi_text_printf(&text, "%s =", trmi_value_text(graph, op->outputs[0], value, sizeof value));
+        trmi_text_printf(&text, " %s(", trmi_op_table[op->kind]->name);
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            int32_t id = op->inputs[j];
+            trmi_text_printf(&text, "%s%s", j ? ", " : "",
+                             id == 0 ? "-" : graph->ops[graph->values[id].op].name);
+        }
+        trmi_text_printf(&text, ")\n");
+    }
+    if (text.failed) {
+        trmi_text_free(&text);
+        return NULL;
+    }
+    return text.data != NULL ? text.data : calloc(1, 1);
+}
+
+void trm_string_free(char *text) { free(text); }

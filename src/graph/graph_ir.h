@@ -1,0 +1,206 @@
+/* graph/graph_ir.h: the graph as the other rooms read it.
+ *
+ *      ops:    [0 unused] [1] [2] ...          in topological order, always
+ *      values: [0 broken] [1] [2] ...          op 3's outputs are consecutive values
+ *
+ *                   inputs (value ids)                outputs (value ids)
+ *      value 4 ---\                             /---- value 7  y
+ *      value 5 ----> op 3: BATCH_NORM, attrs -------- value 8  save_mean
+ *      value 6 ---/                             \---- value 9  save_inv_std
+ */
+#ifndef TRMI_GRAPH_GRAPH_IR_H
+#define TRMI_GRAPH_GRAPH_IR_H
+
+#include "trireme/graph.h"
+
+#include "base/memory.h"
+
+typedef enum trmi_op_kind {
+    TRMI_OP_NONE = 0,
+#define X(KIND, row) TRMI_OP_##KIND,
+#include "graph/ops.def"
+#undef X
+    TRMI_OP_KINDS
+} trmi_op_kind;
+
+enum { TRMI_OP_OUTPUTS_MAX = 4 };
+
+/* Attributes of every kind that has some; the kind says which member holds. */
+typedef union trmi_attrs {
+    struct {
+        trm_init init;
+        bool trainable;
+    } leaf;
+    struct {
+        const void *data; /* in the graph's arena */
+        int64_t bytes;
+    } constant;
+    struct {
+        int64_t stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */
+        int64_t shape[4]; /* gradients: the shape of what is produced (x or w) */
+    } conv;
+    struct {
+        bool transpose_a, transpose_b;
+    } matmul;
+    struct {
+        double epsilon, momentum;
+        bool relu;     /* fused kinds */
+        bool residual; /* fused kinds */
+        bool from_y;   /* NORM_ACT_GRAD: the mask comes from y, which is then an input */
+    } norm;
+    struct {
+        int64_t kernel[2], stride[2], pad[4];
+        bool count_padding;
+        int64_t shape[4]; /* gradients: the shape of x */
+    } pool;
+    struct {
+        double factor;
+    } scale;
+    struct {
+        double rate;
+        uint64_t key; /* mask stream: a function of the operator's name */
+    } dropout;
+    struct {
+        trm_dtype dtype;
+    } cast;
+    struct {
+        trm_shape shape;
+    } shape; /* RESHAPE, BROADCAST, gradients that need a target */
+    struct {
+        int32_t order[TRM_MAX_RANK];
+    } transpose;
+    struct {
+        int32_t axis;
+    } concat;
+    struct {
+        int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
+    } slice;
+    struct {
+        int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
+        double value;
+    } pad;
+    struct {
+        int64_t classes;
+        double on, off;
+    } one_hot;
+    struct {
+        uint32_t axes; /* bit i: dimension i is reduced */
+        bool keep_dims;
+    } reduce;
+    struct {
+        double label_smoothing;
+        bool use_ignore_index;
+        int32_t ignore_index;
+    } xent;
+    struct {
+        int64_t rows; /* EMBEDDING_GRAD: rows of the table */
+    } embed;
+    struct {
+        const trm_custom_op *op;
+    } custom;
+} trmi_attrs;
+
+typedef enum trmi_phase { TRMI_FORWARD, TRMI_BACKWARD } trmi_phase;
+
+typedef struct trmi_value {
+    int32_t op;     /* the operator that makes it */
+    int32_t output; /* which of its outputs */
+    trm_dtype dtype;
+    trm_shape shape;
+} trmi_value;
+
+typedef struct trmi_op {
+    trmi_op_kind kind;
+    trmi_phase phase;
+    const char *name;
+    int32_t inputs_count, outputs_count;
+    int32_t *inputs;                        /* value ids; 0 = absent optional input */
+    int32_t outputs[TRMI_OP_OUTPUTS_MAX];   /* value ids */
+    trmi_attrs attrs;
+} trmi_op;
+
+struct trm_graph {
+    bool training;
+    trmi_arena arena;
+    trmi_op *ops;
+    int64_t ops_count, ops_capacity;
+    trmi_value *values;
+    int64_t values_count, values_capacity;
+    trmi_phase phase; /* of operators being added */
+    char scope[256];
+    int64_t unnamed[TRMI_OP_KINDS]; /* counters for default names */
+    trm_error first_error;          /* status 0 = none */
+};
+
+/* Work of one operator: floating-point operations (2 per multiply-add) and compulsory traffic. */
+typedef struct trmi_cost {
+    double flops, bytes;
+} trmi_cost;
+
+/* Loop dimensions for the planner: every operator as an iteration space. For each tensor dimension
+ * of each input and output the letter of the loop it follows, 0 = none (whole on every rank).
+ *     conv2d: x "ncyx", w "oc??", y "noyx" with c a sum; y,x spatial with halo
+ * See graph/sharding.h. */
+typedef struct trmi_sharding trmi_sharding;
+
+/* One row of the op table: everything that the operator means. */
+typedef struct trmi_op_def {
+    const char *name;
+    /* Checks inputs, sets shape and dtype of graph->values[op->outputs[i]] (and outputs_count). */
+    trm_status (*infer)(trm_graph *graph, trmi_op *op, trm_error *err);
+    /* Writes d_inputs[i] for each input from the op's values and d_outputs (id 0 = zero; at least
+     * one is not). Pre-set to TRM_NO_NODE. NULL: no gradient flows to any input. */
+    void (*gradient)(trm_graph *graph, const trmi_op *op, const trm_node *d_outputs,
+                     trm_node *d_inputs);
+    /* NULL: no arithmetic; bytes = all inputs and outputs once. */
+    trmi_cost (*cost)(const trm_graph *graph, const trmi_op *op);
+    /* NULL: runs replicated when the planner splits the graph. */
+    void (*sharding)(const trm_graph *graph, const trmi_op *op, trmi_sharding *out);
+} trmi_op_def;
+
+extern const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS];
+
+static inline const trmi_op_def *trmi_op_def_of(const trmi_op *op) {
+    return trmi_op_table[op->kind];
+}
+static inline const trmi_value *trmi_value_of(const trm_graph *graph, int32_t id) {
+    return &graph->values[id];
+}
+static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi_op *op, int i) {
+    return i < op->inputs_count && op->inputs[i] != 0 ? &graph->values[op->inputs[i]] : NULL;
+}
+static inline const trmi_value *trmi_output_of(const trm_graph *graph, const trmi_op *op, int i) {
+    return &graph->values[op->outputs[i]];
+}
+
+/* Adds an operator; returns its index, 0 when an input is broken or a rule is violated (the first
+ * error is then kept). `name` NULL = "<row><counter>"; the scope is prefixed. `outputs` is how many
+ * outputs it has. */
+int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
+                       const trm_node *inputs, int32_t inputs_count, int32_t outputs,
+                       const trmi_attrs *attrs);
+/* The usual case: one output, its node (TRM_NO_NODE when broken). */
+trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
+                         const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs);
+/* Keeps the first error. */
+void trmi_graph_fail(trm_graph *graph, const trm_error *err);
+/* A full copy, for passes that rewrite. */
+trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
+/* Sum over the dimensions that broadcasting added, so that the result has `shape`. */
+trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);
+/* Cost of any operator, by its row or the default. */
+trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op);
+
+/* Shape rules shared by rows. Fails with both shapes in the sentence. */
+trm_status trmi_infer_broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
+                                trm_error *err);
+void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype, trm_shape shape);
+
+/* A value's full text for messages: "conv1 [32, 64, 8, 8] float32". */
+const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size);
+
+/* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name, element). */
+void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                    trm_dtype dtype, void *data);
+
+#endif

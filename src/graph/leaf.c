@@ -1,0 +1,197 @@
+/* Leaves: inputs, parameters, states, constants, and how parameters begin. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The builder sets the shape before anything reads it. */
+static trm_status infer_leaf(trm_graph *graph, trmi_op *op, trm_error *err) {
+    (void)graph;
+    (void)op;
+    (void)err;
+    return TRM_OK;
+}
+static trmi_cost no_cost(const trm_graph *graph, const trmi_op *op) {
+    (void)graph;
+    (void)op;
+    return (trmi_cost){0};
+}
+const trmi_op_def trmi_op_input = {.name = "input", .infer = infer_leaf, .cost = no_cost};
+const trmi_op_def trmi_op_parameter = {.name = "parameter", .infer = infer_leaf, .cost = no_cost};
+const trmi_op_def trmi_op_state = {.name = "state", .infer = infer_leaf, .cost = no_cost};
+const trmi_op_def trmi_op_constant = {.name = "constant", .infer = infer_leaf, .cost = no_cost};
+
+static bool name_taken(const trm_graph *graph, const char *scoped) {
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        bool leaf = op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
+                    op->kind == TRMI_OP_STATE;
+        if (leaf && strcmp(op->name, scoped) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, trm_dtype dtype,
+                         trm_shape shape, const trmi_attrs *attrs) {
+    trm_error err;
+    char text[96];
+    if (name != NULL) {
+        char *scoped = trmi_arena_printf(&graph->arena, "%s%s", graph->scope, name);
+        if (scoped != NULL && name_taken(graph, scoped)) {
+            TRMI_FAIL(&err, TRM_INVALID, "'%s' is the name of two leaves of the graph", scoped);
+            trmi_graph_fail(graph, &err);
+            return TRM_NO_NODE;
+        }
+    }
+    if (shape.rank < 0 || shape.rank > TRM_MAX_RANK || trm_shape_count(&shape) < 0 ||
+        trm_dtype_bytes(dtype) == 0) {
+        TRMI_FAIL(&err, TRM_INVALID, "%s: impossible shape %s or dtype %s", name ? name : "constant",
+                  trm_shape_format(&shape, text, sizeof text), trm_dtype_name(dtype));
+        trmi_graph_fail(graph, &err);
+        return TRM_NO_NODE;
+    }
+    trm_node node = trmi_graph_add1(graph, kind, name, NULL, 0, attrs);
+    if (node.id != 0) {
+        graph->values[node.id].dtype = dtype;
+        graph->values[node.id].shape = shape;
+    }
+    return node;
+}
+
+trm_node trm_input(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape) {
+    return add_leaf(graph, TRMI_OP_INPUT, name, dtype, shape, NULL);
+}
+
+trm_node trm_parameter(trm_graph *graph, const char *name, trm_shape shape, trm_init init) {
+    trmi_attrs attrs = {.leaf = {.init = init, .trainable = true}};
+    return add_leaf(graph, TRMI_OP_PARAMETER, name, TRM_FLOAT32, shape, &attrs);
+}
+
+trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shape shape,
+                   trm_init init) {
+    trmi_attrs attrs = {.leaf = {.init = init}};
+    return add_leaf(graph, TRMI_OP_STATE, name, dtype, shape, &attrs);
+}
+
+trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor) {
+    trmi_attrs attrs = {.constant = {.bytes = trm_tensor_bytes(tensor)}};
+    if (attrs.constant.bytes >= 0) {
+        void *copy = trmi_arena_alloc(&graph->arena, (size_t)attrs.constant.bytes);
+        if (copy == NULL) {
+            trm_error err;
+            TRMI_FAIL(&err, TRM_NOMEM, "no memory for a constant of %lld bytes",
+                      (long long)attrs.constant.bytes);
+            trmi_graph_fail(graph, &err);
+            return TRM_NO_NODE;
+        }
+        memcpy(copy, tensor->data, (size_t)attrs.constant.bytes);
+        attrs.constant.data = copy;
+    }
+    return add_leaf(graph, TRMI_OP_CONSTANT, NULL, tensor->dtype, tensor->shape, &attrs);
+}
+
+trm_node trm_scalar(trm_graph *graph, double value) {
+    float number = (float)value;
+    trm_tensor tensor = {.data = &number, .dtype = TRM_FLOAT32};
+    return trm_constant(graph, &tensor);
+}
+
+/* ---- initial values ---------------------------------------------------------------------- */
+
+static uint64_t name_stream(const char *name) {
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
+    }
+    return trmi_mix(hash, TRMI_STREAM_INIT);
+}
+
+/* fan_in and fan_out as torch.nn.init counts them: [O, I, ...kernel]. */
+static void fans(const trm_shape *shape, double *fan_in, double *fan_out) {
+    double kernel = 1;
+    for (int32_t i = 2; i < shape->rank; i++) {
+        kernel *= (double)shape->dim[i];
+    }
+    *fan_out = shape->rank > 0 ? (double)shape->dim[0] * kernel : 1;
+    *fan_in = shape->rank > 1 ? (double)shape->dim[1] * kernel : *fan_out;
+}
+
+static void store(void *data, trm_dtype dtype, int64_t index, float value) {
+    switch (dtype) {
+    case TRM_FLOAT32:
+        ((float *)data)[index] = value;
+        break;
+    case TRM_FLOAT64:
+        ((double *)data)[index] = value;
+        break;
+    case TRM_BFLOAT16:
+        ((uint16_t *)data)[index] = trmi_float_to_bf16(value);
+        break;
+    case TRM_FLOAT16:
+        ((uint16_t *)data)[index] = trmi_float_to_f16(value);
+        break;
+    case TRM_INT64:
+        ((int64_t *)data)[index] = (int64_t)value;
+        break;
+    case TRM_INT32:
+        ((int32_t *)data)[index] = (int32_t)value;
+        break;
+    case TRM_INT8:
+    case TRM_UINT8:
+    case TRM_DTYPE_NONE:
+        ((uint8_t *)data)[index] = (uint8_t)value;
+        break;
+    }
+}
+
+void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                    trm_dtype dtype, void *data) {
+    int64_t count = trm_shape_count(shape);
+    double fan_in, fan_out, bound = 0, deviation = 0;
+    fans(shape, &fan_in, &fan_out);
+    switch (init) {
+    case TRM_INIT_ZERO:
+    case TRM_INIT_ONE:
+        for (int64_t i = 0; i < count; i++) {
+            store(data, dtype, i, init == TRM_INIT_ONE ? 1.0f : 0.0f);
+        }
+        return;
+    case TRM_INIT_HE_NORMAL_FAN_OUT:
+        deviation = sqrt(2 / fan_out);
+        break;
+    case TRM_INIT_HE_UNIFORM:
+        bound = sqrt(6 / fan_in);
+        break;
+    case TRM_INIT_LINEAR:
+        bound = 1 / sqrt(fan_in);
+        break;
+    case TRM_INIT_GLOROT_UNIFORM:
+        bound = sqrt(6 / (fan_in + fan_out));
+        break;
+    case TRM_INIT_NORMAL_001:
+        deviation = 0.01;
+        break;
+    }
+    uint64_t stream = name_stream(name);
+    /* Four numbers a block: elements 4i .. 4i+3 come from counter i. */
+    for (int64_t block = 0; block * 4 < count; block++) {
+        uint32_t bits[4];
+        float values[4];
+        trmi_philox(seed, stream, (uint64_t)block, bits);
+        if (deviation > 0) {
+            trmi_normal_pair(bits, values);
+            trmi_normal_pair(bits + 2, values + 2);
+        }
+        for (int64_t i = 0; i < 4 && block * 4 + i < count; i++) {
+            float value = deviation > 0 ? (float)deviation * values[i]
+                                        : (float)bound * (2 * trmi_unit_float(bits[i]) - 1);
+            store(data, dtype, block * 4 + i, value);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+/* Elementwise operators: shape by NumPy broadcasting, gradients summed back to each input's shape. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+/* ---- shape rules --------------------------------------------------------------------------- */
+
+trm_status trmi_infer_broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
+                                trm_error *err) {
+    const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;
+    const trm_shape *b = &trmi_input_of(graph, op, 1)->shape;
+    int32_t rank = a->rank > b->rank ? a->rank : b->rank;
+    *out = (trm_shape){.rank = rank};
+    for (int32_t i = 0; i < rank; i++) {
+        int64_t x = i < rank - a->rank ? 1 : a->dim[i - (rank - a->rank)];
+        int64_t y = i < rank - b->rank ? 1 : b->dim[i - (rank - b->rank)];
+        if (x != y && x != 1 && y != 1) {
+            char left[128], right[128];
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %s and %s do not broadcast (dimension %d)",
+                             op->name, trmi_value_text(graph, op->inputs[0], left, sizeof left),
+                             trmi_value_text(graph, op->inputs[1], right, sizeof right), i);
+        }
+        out->dim[i] = x == 1 ? y : x;
+    }
+    return TRM_OK;
+}
+
+static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
+    if (a == NULL || b == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: needs two inputs", op->name);
+    }
+    if (a->dtype != b->dtype) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: dtypes %s and %s differ; use trm_cast", op->name,
+                         trm_dtype_name(a->dtype), trm_dtype_name(b->dtype));
+    }
+    trm_shape shape;
+    TRMI_TRY(trmi_infer_broadcast(graph, op, &shape, err));
+    trmi_set_output(graph, op, 0, a->dtype, shape);
+    return TRM_OK;
+}
+
+/* All inputs have the shape of the first (gradients: dy, y). */
+static trm_status infer_same(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0);
+    if (x == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: needs an input", op->name);
+    }
+    for (int i = 1; i < op->inputs_count; i++) {
+        const trmi_value *other = trmi_input_of(graph, op, i);
+        if (other == NULL || !trm_shape_equal(&other->shape, &x->shape)) {
+            char left[128], right[128];
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %s and %s must have one shape", op->name,
+                             trmi_value_text(graph, op->inputs[0], left, sizeof left),
+                             trmi_value_text(graph, op->inputs[i], right, sizeof right));
+        }
+    }
+    trmi_set_output(graph, op, 0, x->dtype, x->shape);
+    return TRM_OK;
+}
+
+static trm_status infer_cast(trm_graph *graph, trmi_op *op, trm_error *err) {
+    TRMI_TRY(infer_same(graph, op, err));
+    if (trm_dtype_bytes(op->attrs.cast.dtype) == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: unknown dtype %d", op->name,
+                         (int)op->attrs.cast.dtype);
+    }
+    graph->values[op->outputs[0]].dtype = op->attrs.cast.dtype;
+    return TRM_OK;
+}
+
+static trm_status infer_dropout(trm_graph *graph, trmi_op *op, trm_error *err) {
+    if (!(op->attrs.dropout.rate >= 0 && op->attrs.dropout.rate < 1)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: rate %g, 0 <= rate < 1 expected", op->name,
+                         op->attrs.dropout.rate);
+    }
+    return infer_same(graph, op, err);
+}
+
+static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
+    trmi_cost cost = {0};
+    for (int i = 0; i < op->inputs_count; i++) {
+        const trmi_value *value = trmi_input_of(graph, op, i);
+        cost.bytes += value == NULL ? 0
+                                    : (double)trm_shape_count(&value->shape) *
+                                          (double)trm_dtype_bytes(value->dtype);
+    }
+    const trmi_value *out = trmi_output_of(graph, op, 0);
+    double count = (double)trm_shape_count(&out->shape);
+    cost.bytes += count * (double)trm_dtype_bytes(out->dtype);
+    cost.flops = count;
+    return cost;
+}
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+static trm_node node_of(int32_t id) { return (trm_node){id}; }
+
+trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape) {
+    trm_shape from = trm_node_shape(graph, x);
+    if (trm_shape_equal(&from, shape)) {
+        return x;
+    }
+    int32_t axes[TRM_MAX_RANK], count = 0;
+    for (int32_t i = 0; i < from.rank; i++) {
+        int32_t at = i - (from.rank - shape->rank);
+        if (at < 0 || (shape->dim[at] == 1 && from.dim[i] != 1)) {
+            axes[count++] = i;
+        }
+    }
+    trm_node sum = count > 0 ? trm_reduce_sum(graph, x, axes, count, true) : x;
+    return trm_reshape(graph, sum, *shape);
+}
+
+static trm_node to_input(trm_graph *graph, const trmi_op *op, int input, trm_node gradient) {
+    trm_shape shape = trmi_input_of(graph, op, input)->shape;
+    return trmi_sum_to(graph, gradient, &shape);
+}
+
+static void grad_add(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = to_input(graph, op, 0, dy[0]);
+    dx[1] = to_input(graph, op, 1, dy[0]);
+}
+
+static void grad_sub(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = to_input(graph, op, 0, dy[0]);
+    dx[1] = to_input(graph, op, 1, trm_neg(graph, dy[0]));
+}
+
+static void grad_mul(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = to_input(graph, op, 0, trm_mul(graph, dy[0], node_of(op->inputs[1])));
+    dx[1] = to_input(graph, op, 1, trm_mul(graph, dy[0], node_of(op->inputs[0])));
+}
+
+/* y = a / b: da = dy / b, db = -dy * y / b. */
+static void grad_div(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    trm_node b = node_of(op->inputs[1]), y = node_of(op->outputs[0]);
+    trm_node da = trm_div(graph, dy[0], b);
+    dx[0] = to_input(graph, op, 0, da);
+    dx[1] = to_input(graph, op, 1, trm_neg(graph, trm_mul(graph, da, y)));
+}
+
+static void grad_from_y(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx,
+                        trmi_op_kind kind) {
+    trm_node inputs[] = {dy[0], node_of(op->outputs[0])};
+    dx[0] = trmi_graph_add1(graph, kind, NULL, inputs, 2, NULL);
+}
+static void grad_relu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    grad_from_y(graph, op, dy, dx, TRMI_OP_RELU_GRAD);
+}
+static void grad_sigmoid(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    grad_from_y(graph, op, dy, dx, TRMI_OP_SIGMOID_GRAD);
+}
+static void grad_tanh(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    grad_from_y(graph, op, dy, dx, TRMI_OP_TANH_GRAD);
+}
+static void grad_exp(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trm_mul(graph, dy[0], node_of(op->outputs[0]));
+}
+static void grad_log(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trm_div(graph, dy[0], node_of(op->inputs[0]));
+}
+static void grad_sqrt(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trm_scale(graph, trm_div(graph, dy[0], node_of(op->outputs[0])), 0.5);
+}
+static void grad_scale(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trm_scale(graph, dy[0], op->attrs.scale.factor);
+}
+static void grad_cast(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trm_cast(graph, dy[0], trmi_input_of(graph, op, 0)->dtype);
+}
+/* The same mask: DROPOUT's mask is a function of its key, not of its input. */
+static void grad_dropout(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    dx[0] = trmi_graph_add1(graph, TRMI_OP_DROPOUT, NULL, dy, 1, &op->attrs);
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+const trmi_op_def trmi_op_add = {"add", infer_binary, grad_add, cost_eltwise, NULL};
+const trmi_op_def trmi_op_sub = {"sub", infer_binary, grad_sub, cost_eltwise, NULL};
+const trmi_op_def trmi_op_mul = {"mul", infer_binary, grad_mul, cost_eltwise, NULL};
+const trmi_op_def trmi_op_div = {"div", infer_binary, grad_div, cost_eltwise, NULL};
+const trmi_op_def trmi_op_relu = {"relu", infer_same, grad_relu, cost_eltwise, NULL};
+const trmi_op_def trmi_op_relu_grad = {"relu_grad", infer_same, NULL, cost_eltwise, NULL};
+const trmi_op_def trmi_op_sigmoid = {"sigmoid", infer_same, grad_sigmoid, cost_eltwise, NULL};
+const trmi_op_def trmi_op_sigmoid_grad = {"sigmoid_grad", infer_same, NULL, cost_eltwise, NULL};
+const trmi_op_def trmi_op_tanh = {"tanh", infer_same, grad_tanh, cost_eltwise, NULL};
+const trmi_op_def trmi_op_tanh_grad = {"tanh_grad", infer_same, NULL, cost_eltwise, NULL};
+const trmi_op_def trmi_op_exp = {"exp", infer_same, grad_exp, cost_eltwise, NULL};
+const trmi_op_def trmi_op_log = {"log", infer_same, grad_log, cost_eltwise, NULL};
+const trmi_op_def trmi_op_sqrt = {"sqrt", infer_same, grad_sqrt, cost_eltwise, NULL};
+const trmi_op_def trmi_op_scale = {"scale", infer_same, grad_scale, cost_eltwise, NULL};
+const trmi_op_def trmi_op_cast = {"cast", infer_cast, grad_cast, cost_eltwise, NULL};
+const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cost_eltwise, NULL};
+
+/* ---- builders ------------------------------------------------------------------------------- */
+
+static trm_node binary(trm_graph *graph, trmi_op_kind kind, trm_node a, trm_node b) {
+    return trmi_graph_add1(graph, kind, NULL, (trm_node[]){a, b}, 2, NULL);
+}
+trm_node trm_add(trm_graph *graph, trm_node a, trm_node b) {
+    return binary(graph, TRMI_OP_ADD, a, b);
+}
+trm_node trm_sub(trm_graph *graph, trm_node a, trm_node b) {
+    return binary(graph, TRMI_OP_SUB, a, b);
+}
+trm_node trm_mul(trm_graph *graph, trm_node a, trm_node b) {
+    return binary(graph, TRMI_OP_MUL, a, b);
+}
+trm_node trm_div(trm_graph *graph, trm_node a, trm_node b) {
+    return binary(graph, TRMI_OP_DIV, a, b);
+}
+
+static trm_node unary(trm_graph *graph, trmi_op_kind kind, trm_node x) {
+    return trmi_graph_add1(graph, kind, NULL, &x, 1, NULL);
+}
+trm_node trm_relu(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_RELU, x); }
+trm_node trm_sigmoid(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SIGMOID, x); }
+trm_node trm_tanh(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_TANH, x); }
+trm_node trm_exp(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_EXP, x); }
+trm_node trm_log(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_LOG, x); }
+trm_node trm_sqrt(trm_graph *graph, trm_node x) { return unary(graph, TRMI_OP_SQRT, x); }
+trm_node trm_neg(trm_graph *graph, trm_node x) { return trm_scale(graph, x, -1.0); }
+
+trm_node trm_scale(trm_graph *graph, trm_node x, double factor) {
+    trmi_attrs attrs = {.scale = {.factor = factor}};
+    return trmi_graph_add1(graph, TRMI_OP_SCALE, NULL, &x, 1, &attrs);
+}
+
+trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype) {
+    if (trm_node_dtype(graph, x) == dtype) {
+        return x;
+    }
+    trmi_attrs attrs = {.cast = {.dtype = dtype}};
+    return trmi_graph_add1(graph, TRMI_OP_CAST, NULL, &x, 1, &attrs);
+}
+
+trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
+    if (!graph->training) {
+        return x;
+    }
+    /* Keyed by position among the graph's dropouts: the same whatever else the graph holds. */
+    trmi_attrs attrs = {.dropout = {.rate = rate,
+                                    .key = (uint64_t)graph->unnamed[TRMI_OP_DROPOUT] + 1}};
+    return trmi_graph_add1(graph, TRMI_OP_DROPOUT, NULL, &x, 1, &attrs);
+}

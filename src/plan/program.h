@@ -1,0 +1,151 @@
+/* plan/program.h: the compiled program, plain data: printable, diffable, testable without running.
+ *
+ *      graph --passes--> rewritten graph --layouts--> --memory plan--> program
+ *
+ *      steps:    [0] norm  [1] conv2d  [2] norm_act ... [k] all_reduce bucket 3 ... [n] update
+ *                   |          |  reads and writes buffers by index
+ *      buffers:  [0 absent] [1] image: INPUT+0  [2] conv1.weight: PARAM+128  [3] conv1: ACTIVATION+0 ...
+ *                                            |
+ *      arenas:   INPUT  PARAM  GRAD  SLOT  STATE  CONSTANT  ACTIVATION  SCRATCH
+ *
+ * PARAM and GRAD have the same offsets for the same parameter, ordered by when backward finishes
+ * each gradient, so that a gradient bucket, a slice of the optimiser and a message are ranges.
+ * An executed step walks the array: no allocation, no parsing, no lookup by name.
+ */
+#ifndef TRMI_PLAN_PROGRAM_H
+#define TRMI_PLAN_PROGRAM_H
+
+#include "graph/graph_ir.h"
+
+typedef enum trmi_arena_id {
+    TRMI_ARENA_NONE,
+    TRMI_ARENA_INPUT,      /* fed by the caller before a step */
+    TRMI_ARENA_PARAM,      /* float32 masters; shared memory when ranks share a host */
+    TRMI_ARENA_GRAD,       /* as PARAM */
+    TRMI_ARENA_SLOT,       /* optimiser slots: k float32 copies of PARAM's extent */
+    TRMI_ARENA_STATE,      /* running statistics and the like; saved */
+    TRMI_ARENA_CONSTANT,
+    TRMI_ARENA_ACTIVATION, /* planned by liveness; values share bytes over time */
+    TRMI_ARENA_SCRATCH,    /* inside one step */
+    TRMI_ARENAS
+} trmi_arena_id;
+
+/* How the elements of a buffer lie. The shape is always the mathematical one. */
+typedef enum trmi_layout {
+    TRMI_PLAIN,         /* row-major as the shape says: NCHW, OIHW */
+    TRMI_CHANNELS_LAST, /* rank 4: images NHWC; conv weights HWIO (the matmul's right side) */
+    TRMI_BLOCKED16,     /* rank 4: images nChw16c; conv weights OIhw16i16o; channels padded to 16 */
+    TRMI_LAYOUTS
+} trmi_layout;
+
+typedef struct trmi_buffer {
+    const char *name; /* of the value's operator; parameters: the checkpoint's name */
+    trm_dtype dtype;
+    trm_shape shape;
+    trmi_layout layout;
+    trmi_arena_id arena;
+    int64_t offset, bytes;
+    int32_t value; /* in the program's graph */
+    int32_t first_step, last_step; /* liveness */
+    int32_t alias_of;              /* shares the bytes of this buffer (reshape, in place); 0 = none */
+} trmi_buffer;
+
+typedef enum trmi_step_kind {
+    TRMI_STEP_OP,         /* an operator of the graph; `op` is its index there */
+    TRMI_STEP_REORDER,    /* in[0] -> out[0]: another layout of the same value */
+    TRMI_STEP_ALL_REDUCE, /* GRAD range [offset, offset + bytes) over the data-parallel group */
+    TRMI_STEP_UPDATE      /* optimiser over the whole PARAM/GRAD range (or this rank's slices) */
+} trmi_step_kind;
+
+typedef struct trmi_step {
+    trmi_step_kind kind;
+    trmi_op_kind op_kind;
+    trmi_phase phase;
+    int32_t op;
+    const char *name;
+    const trmi_attrs *attrs;
+    int32_t inputs_count, outputs_count;
+    const int32_t *inputs;  /* buffer indices, 0 = absent */
+    const int32_t *outputs; /* buffer indices, 0 = nobody reads it */
+    int64_t offset, bytes;  /* ALL_REDUCE, UPDATE: the range */
+    trmi_cost cost;
+    double predicted_seconds;
+    int64_t scratch_bytes; /* as the backend asked when the plan was made */
+    const char *algorithm; /* "winograd4x3", "matmul", ...: the backend's choice, for people */
+} trmi_step;
+
+/* A parameter's place in PARAM and GRAD. */
+typedef struct trmi_param {
+    const char *name;
+    int32_t param_buffer; /* index in buffers */
+    int32_t grad_buffer;  /* 0: not trained, or its gradient is sparse */
+    int32_t sparse_ids;   /* sparse gradient: buffer of ids ... */
+    int32_t sparse_rows;  /* ... and of d(rows); 0 = dense */
+    trm_init init;
+    int32_t ready_step;   /* the step after which its gradient is complete */
+} trmi_param;
+
+struct trm_program {
+    trmi_arena arena; /* owns every array below */
+    trm_graph *graph; /* after the passes; owned */
+    bool training;
+    trmi_step *steps;
+    int32_t steps_count;
+    trmi_buffer *buffers; /* [0] is unused: index 0 = absent */
+    int32_t buffers_count;
+    trmi_param *params; /* in PARAM order */
+    int32_t params_count;
+    int32_t *states;    /* buffer indices */
+    int32_t states_count;
+    int32_t *inputs;    /* buffer indices */
+    int32_t inputs_count;
+    int32_t *outputs;   /* buffer indices in the order asked; they live to the end of the step */
+    int32_t outputs_count;
+    int64_t arena_bytes[TRMI_ARENAS];
+    int32_t backward_begin; /* first backward step; steps_count when there is none */
+    double plan_seconds;
+};
+typedef struct trm_program trm_program;
+
+/* What the plan asks of a back-end; the back-end fills it, plan never includes exec. Costs are
+ * measured (and cached) by the back-end, or NULL for the built-in roofline. */
+typedef struct trmi_target {
+    void *context;
+    const char *name;
+    int threads;
+    /* May the plan make these operators? */
+    bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent;
+    bool channels_last, blocked16; /* layouts that its kernels know beside PLAIN */
+    bool bf16;
+    /* Can this operator run with all its rank-4 tensors in `layout` (weights in the layout's form)? */
+    bool (*supports)(void *context, const trm_graph *graph, const trmi_op *op, trmi_layout layout);
+    /* Seconds of the operator in that layout; < 0 = unknown (the roofline is used). */
+    double (*seconds)(void *context, const trm_graph *graph, const trmi_op *op, trmi_layout layout);
+    /* Bytes of scratch that the step will need; NULL = 0 for all. */
+    int64_t (*scratch)(void *context, const trm_program *program, const trmi_step *step);
+    /* May output 0 share the bytes of input `input` when that input dies here? NULL = never. */
+    bool (*in_place)(void *context, const trm_graph *graph, const trmi_op *op, int input);
+    double flops_per_second, bytes_per_second; /* of this machine, for the roofline */
+} trmi_target;
+
+/* Bytes of a tensor in a layout (BLOCKED16 pads channels). */
+int64_t trmi_layout_bytes(trm_dtype dtype, const trm_shape *shape, trmi_layout layout, bool weights);
+const char *trmi_layout_name(trmi_layout layout);
+
+typedef struct trmi_plan_options {
+    const trmi_target *target; /* NULL = the plain target of the reference back-end */
+    trm_node loss;             /* its gradients are wanted when the graph trains; else TRM_NO_NODE */
+    const trm_node *outputs;   /* values to keep to the end of the step */
+    int32_t outputs_count;
+    int32_t precision;         /* trm_precision of trireme/train.h */
+    bool no_fusion, no_recompute;
+    int32_t layout; /* 0 = choose, else trmi_layout + 1 */
+} trmi_plan_options;
+
+/* Compiles a copy of the graph: differentiate, rewrite, lay out, place.
+ *   owns  caller destroys *out     error  INVALID (broken graph, loss not scalar), NOMEM     thread any */
+trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *options,
+                            trm_program **out, trm_error *err);
+void trmi_plan_destroy(trm_program *program);
+
+#endif
