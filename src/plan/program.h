@@ -43,6 +43,7 @@ typedef struct trmi_buffer {
     trm_dtype dtype;
     trm_shape shape;
     trmi_layout layout;
+    bool weights; /* rank 4 in the form of convolution weights */
     trmi_arena_id arena;
     int64_t offset, bytes;
     int32_t value; /* in the program's graph */
@@ -51,10 +52,8 @@ typedef struct trmi_buffer {
 } trmi_buffer;
 
 typedef enum trmi_step_kind {
-    TRMI_STEP_OP,         /* an operator of the graph; `op` is its index there */
-    TRMI_STEP_REORDER,    /* in[0] -> out[0]: another layout of the same value */
-    TRMI_STEP_ALL_REDUCE, /* GRAD range [offset, offset + bytes) over the data-parallel group */
-    TRMI_STEP_UPDATE      /* optimiser over the whole PARAM/GRAD range (or this rank's slices) */
+    TRMI_STEP_OP,     /* an operator of the graph; `op` is its index there */
+    TRMI_STEP_REORDER /* in[0] -> out[0]: the same value in another layout, or a copy */
 } trmi_step_kind;
 
 typedef struct trmi_step {
@@ -67,7 +66,6 @@ typedef struct trmi_step {
     int32_t inputs_count, outputs_count;
     const int32_t *inputs;  /* buffer indices, 0 = absent */
     const int32_t *outputs; /* buffer indices, 0 = nobody reads it */
-    int64_t offset, bytes;  /* ALL_REDUCE, UPDATE: the range */
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* as the backend asked when the plan was made */
@@ -86,7 +84,7 @@ typedef struct trmi_param {
 } trmi_param;
 
 struct trm_program {
-    trmi_arena arena; /* owns every array below */
+    trmi_arena arena; /* owns names and the small arrays of steps */
     trm_graph *graph; /* after the passes; owned */
     bool training;
     trmi_step *steps;
@@ -139,6 +137,7 @@ typedef struct trmi_plan_options {
     int32_t outputs_count;
     int32_t precision;         /* trm_precision of trireme/train.h */
     bool no_fusion, no_recompute;
+    bool dense_gradients; /* embeddings too: gradients are to be accumulated */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
 } trmi_plan_options;
 

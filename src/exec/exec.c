@@ -1,0 +1,358 @@
+#include "exec/exec.h"
+
+#include "exec/convert.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+/* ---- create ------------------------------------------------------------------------------------ */
+
+static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
+    const char *name = options->backend;
+#ifdef TRIREME_ONEDNN
+    if (name == NULL || strcmp(name, "onednn") == 0) {
+        char path[512], *file = NULL;
+        if (options->tuning_file != NULL) {
+            file = options->tuning_file[0] == '\0' ? NULL
+                                                   : trmi_arena_strdup(&exec->memory, options->tuning_file);
+        } else if (trmi_os_cache_dir(path, sizeof path)) {
+            file = trmi_arena_printf(&exec->memory, "%s/tuning.txt", path);
+        }
+        return trmi_backend_onednn(exec->env.threads, file, &exec->backend, err);
+    }
+#endif
+    if (name == NULL || strcmp(name, "ref") == 0) {
+        exec->backend = exec->reference;
+        return TRM_OK;
+    }
+#ifdef TRIREME_ONEDNN
+    return TRMI_FAIL(err, TRM_INVALID, "back-end '%s': there are onednn and ref", name);
+#else
+    return TRMI_FAIL(err, TRM_INVALID, "back-end '%s': this build has only ref", name);
+#endif
+}
+
+static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
+                          trm_error *err) {
+    trmi_plan_options plan = {
+        .target = &exec->backend->target,
+        .loss = options->loss,
+        .outputs = options->outputs,
+        .outputs_count = options->outputs_count,
+        .precision = options->precision,
+        .no_fusion = options->no_fusion,
+        .dense_gradients = exec->accumulate > 1,
+    };
+    return trmi_plan_create(graph, &plan, &exec->program, err);
+}
+
+/* An evaluation program keeps its parameters and states where the training program has them. */
+static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
+    trm_program *p = exec->program;
+    const trm_program *theirs = exec->share->program;
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if ((b->arena != TRMI_ARENA_PARAM && b->arena != TRMI_ARENA_STATE) || b->alias_of != 0) {
+            continue;
+        }
+        const trmi_buffer *same = NULL;
+        for (int32_t j = 1; j < theirs->buffers_count && same == NULL; j++) {
+            const trmi_buffer *c = &theirs->buffers[j];
+            same = c->arena == b->arena && c->alias_of == 0 && strcmp(c->name, b->name) == 0 ? c : NULL;
+        }
+        if (same == NULL || !trm_shape_equal(&same->shape, &b->shape) || same->layout != b->layout) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: the graph to share with has no such %s of this shape and layout",
+                             b->name, b->arena == TRMI_ARENA_PARAM ? "parameter" : "state");
+        }
+        b->offset = same->offset;
+    }
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        int32_t root = i;
+        while (p->buffers[root].alias_of != 0) {
+            root = p->buffers[root].alias_of;
+        }
+        b->offset = p->buffers[root].offset;
+    }
+    return TRM_OK;
+}
+
+static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    const trm_program *p = exec->program;
+    int64_t needed = 0, present = trmi_os_memory_bytes();
+    for (int a = 0; a < TRMI_ARENAS; a++) {
+        needed += p->arena_bytes[a];
+    }
+    if (needed > present) {
+        return TRMI_FAIL(err, TRM_NOMEM,
+                         "the program needs %.2f GB (activations %.2f GB), this machine allows %.2f GB; "
+                         "use a smaller batch or image",
+                         (double)needed / 1e9, (double)p->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e9,
+                         (double)present / 1e9);
+    }
+    for (int a = 1; a < TRMI_ARENAS; a++) {
+        bool ranks = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD;
+        bool shared = exec->share != NULL && (a == TRMI_ARENA_PARAM || a == TRMI_ARENA_STATE);
+        size_t bytes = (size_t)p->arena_bytes[a];
+        if (shared) {
+            exec->env.arena[a] = exec->share->env.arena[a];
+        } else if (ranks && options->arena_alloc != NULL) {
+            exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
+        } else {
+            exec->env.arena[a] = exec->owned[a] = trmi_alloc(bytes);
+        }
+        if (exec->env.arena[a] == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of %.2f GB", (double)bytes / 1e9,
+                             (double)needed / 1e9);
+        }
+    }
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0) {
+            const trmi_op *op = &p->graph->ops[p->graph->values[b->value].op];
+            memcpy(exec->env.arena[b->arena] + b->offset, op->attrs.constant.data, (size_t)b->bytes);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
+    trm_program *p = exec->program;
+    exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(p->steps_count + 1) * sizeof *exec->kernels);
+    if (exec->kernels == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", p->steps_count);
+    }
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        trmi_kernel *kernel = &exec->kernels[i];
+        *kernel = (trmi_kernel){.program = p, .step = &p->steps[i]};
+        trm_status status = exec->backend->bind(exec->backend, kernel, err);
+        if (status == TRM_UNSUPPORTED && exec->backend != exec->reference) {
+            status = exec->reference->bind(exec->reference, kernel, err);
+        }
+        TRMI_TRY(status);
+    }
+    return TRM_OK;
+}
+
+static trm_status make_outputs(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    exec->outputs = trmi_arena_alloc(&exec->memory, (size_t)(p->outputs_count + 1) * sizeof *exec->outputs);
+    if (exec->outputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
+    }
+    for (int32_t i = 0; i < p->outputs_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->outputs[i]];
+        exec->outputs[i].buffer = p->outputs[i];
+        if (p->outputs[i] != 0 && (b->dtype == TRM_BFLOAT16 || b->dtype == TRM_FLOAT16)) {
+            exec->outputs[i].copy = trmi_arena_alloc(
+                &exec->memory, (size_t)trm_shape_count(&b->shape) * sizeof(float));
+            if (exec->outputs[i].copy == NULL) {
+                return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
+                         trm_error *err) {
+    TRMI_TRY(trm_graph_check(graph, err));
+    TRMI_TRY(make_backends(exec, options, err));
+    TRMI_TRY(compile(exec, graph, options, err));
+    if (exec->share != NULL) {
+        TRMI_TRY(move_to_shared(exec, err));
+    }
+    TRMI_TRY(take_memory(exec, options, err));
+    TRMI_TRY(bind_kernels(exec, err));
+    TRMI_TRY(make_outputs(exec, err));
+    TRMI_TRY(trmi_exec_make_update(exec, err));
+    TRMI_TRY(trmi_exec_list_variables(exec, err));
+    if (exec->share == NULL) {
+        trmi_exec_initialise(exec);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
+                           trm_error *err) {
+    double begin = trmi_os_now();
+    trm_exec *exec = trmi_alloc(sizeof *exec);
+    if (exec == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
+    }
+    exec->share = options->share;
+    exec->optimizer = options->optimizer;
+    exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
+    exec->env.seed = options->seed;
+    exec->env.threads = options->threads > 0 ? options->threads : trmi_os_cpu_count();
+#ifdef _OPENMP
+    omp_set_num_threads(exec->env.threads);
+#endif
+    trm_status status = create(exec, graph, options, err);
+    if (status != TRM_OK) {
+        trm_exec_destroy(exec);
+        return status;
+    }
+    exec->create_seconds = trmi_os_now() - begin;
+    *out = exec;
+    return TRM_OK;
+}
+
+void trm_exec_destroy(trm_exec *exec) {
+    if (exec == NULL) {
+        return;
+    }
+    for (int32_t i = 0; exec->kernels != NULL && i < exec->program->steps_count; i++) {
+        if (exec->kernels[i].destroy != NULL) {
+            exec->kernels[i].destroy(&exec->kernels[i]);
+        }
+    }
+    trmi_update_destroy(exec->update);
+    trmi_plan_destroy(exec->program);
+    if (exec->backend != NULL && exec->backend != exec->reference) {
+        exec->backend->destroy(exec->backend);
+    }
+    if (exec->reference != NULL) {
+        exec->reference->destroy(exec->reference);
+    }
+    for (int a = 0; a < TRMI_ARENAS; a++) {
+        trmi_free(exec->owned[a]);
+    }
+    trmi_free(exec->accumulator);
+    trmi_free(exec->profile);
+    trmi_arena_free(&exec->memory);
+    trmi_free(exec);
+}
+
+/* ---- run ------------------------------------------------------------------------------------------ */
+
+trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    for (int32_t i = begin; i < end; i++) {
+        const trmi_kernel *kernel = &exec->kernels[i];
+        TRMI_TRY(kernel->run(kernel, &exec->env, err));
+    }
+    return TRM_OK;
+}
+
+static void use_threads(const trm_exec *exec) {
+#ifdef _OPENMP
+    omp_set_num_threads(exec->env.threads);
+#else
+    (void)exec;
+#endif
+}
+
+trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
+    use_threads(exec);
+    return trmi_exec_run(exec, 0, exec->program->backward_begin, err);
+}
+
+trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
+    if (!exec->program->training) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "forward_backward needs a training graph and a loss; use trm_exec_forward");
+    }
+    use_threads(exec);
+    TRMI_TRY(trmi_exec_run(exec, 0, exec->program->steps_count, err));
+    if (exec->accumulator != NULL) {
+        trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
+                               exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
+                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+        exec->accumulated++;
+    }
+    return TRM_OK;
+}
+
+/* ---- feed and read ----------------------------------------------------------------------------- */
+
+static const trmi_buffer *input_named(const trm_exec *exec, const char *name) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->inputs_count; i++) {
+        if (strcmp(p->buffers[p->inputs[i]].name, name) == 0) {
+            return &p->buffers[p->inputs[i]];
+        }
+    }
+    return NULL;
+}
+
+trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
+    const trmi_buffer *b = input_named(exec, name);
+    if (b == NULL) {
+        trmi_text names = {0};
+        const trm_program *p = exec->program;
+        for (int32_t i = 0; i < p->inputs_count; i++) {
+            trmi_text_printf(&names, "%s%s", i ? ", " : "", p->buffers[p->inputs[i]].name);
+        }
+        trm_status status = TRMI_FAIL(err, TRM_INVALID, "the graph has no input '%s'; it has: %s",
+                                      name, names.data == NULL ? "none" : names.data);
+        trmi_text_free(&names);
+        return status;
+    }
+    *out = (trm_tensor){.data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype,
+                        .shape = b->shape};
+    return TRM_OK;
+}
+
+trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
+                         trm_error *err) {
+    trm_tensor place;
+    TRMI_TRY(trm_exec_input(exec, name, &place, err));
+    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
+        char want[96], have[96];
+        return TRMI_FAIL(err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
+                         trm_shape_format(&place.shape, want, sizeof want),
+                         trm_dtype_name(place.dtype),
+                         trm_shape_format(&tensor->shape, have, sizeof have),
+                         trm_dtype_name(tensor->dtype));
+    }
+    memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
+    return TRM_OK;
+}
+
+float trm_exec_loss(const trm_exec *exec) {
+    const trm_program *p = exec->program;
+    float loss = 0;
+    if (p->outputs_count > 0 && p->outputs[0] != 0) {
+        const trmi_buffer *b = &p->buffers[p->outputs[0]];
+        trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
+    }
+    return loss;
+}
+
+trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
+    const trm_program *p = exec->program;
+    if (index < 0 || index + 1 >= p->outputs_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs", index,
+                         p->outputs_count - 1);
+    }
+    const trmi_output *output = &exec->outputs[index + 1];
+    const trmi_buffer *b = &p->buffers[output->buffer];
+    void *data = exec->env.arena[b->arena] + b->offset;
+    *out = (trm_tensor){.data = data, .dtype = b->dtype, .shape = b->shape};
+    if (output->copy != NULL) {
+        trmi_convert_to_float(data, b->dtype, output->copy, trm_shape_count(&b->shape));
+        out->data = output->copy;
+        out->dtype = TRM_FLOAT32;
+    }
+    return TRM_OK;
+}
+
+uint64_t trm_exec_step(const trm_exec *exec) { return exec->env.step; }
+void trm_exec_set_step(trm_exec *exec, uint64_t step) { exec->env.step = step; }
+
+void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
+    *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
+    *gradients = exec->accumulator != NULL ? exec->accumulator
+                                           : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    *count = exec->program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
+}

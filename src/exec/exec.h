@@ -1,0 +1,53 @@
+/* exec/exec.h: inside of trm_exec, shared by the files of the room.
+ *
+ *      graph --plan--> program --bind--> kernels        arenas: one allocation each
+ *                                          |
+ *      forward_backward:  for each kernel: run           update: one pass over PARAM, GRAD, SLOT
+ */
+#ifndef TRMI_EXEC_EXEC_H
+#define TRMI_EXEC_EXEC_H
+
+#include "trireme/exec.h"
+
+#include "exec/backend.h"
+#include "exec/update.h"
+
+typedef struct trmi_output {
+    int32_t buffer;
+    float *copy; /* float outputs are handed out as plain float32 */
+} trmi_output;
+
+struct trm_exec {
+    trmi_arena memory; /* names and small arrays */
+    trm_program *program;
+    trmi_backend *backend, *reference;
+    trmi_kernel *kernels; /* one a step */
+    trmi_env env;
+    void *owned[TRMI_ARENAS]; /* arenas to free */
+    const trm_exec *share;
+    trm_optimizer_options optimizer;
+    trmi_update *update;
+    int32_t accumulate, accumulated;
+    float *accumulator; /* NULL when accumulate is 1 */
+    trmi_output *outputs;
+    trm_variable *variables;
+    int32_t *variable_buffers; /* slots: the parameter's buffer */
+    int32_t *variable_slots;   /* which slot, -1 = not a slot */
+    int32_t variables_count;
+    trm_step_profile *profile;
+    double create_seconds;
+    int64_t parameter_count;
+};
+
+/* exec_variables.c */
+trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
+void trmi_exec_initialise(trm_exec *exec);
+/* exec_update.c */
+trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
+/* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */
+trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
+
+/* Runs the kernels [begin, end). */
+trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+
+#endif

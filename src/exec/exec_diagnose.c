@@ -1,0 +1,63 @@
+/* After a NaN: the steps once more, one by one, looking at what each makes. Slow, and only then. */
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/half.h"
+
+#include <math.h>
+
+static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float value = 0;
+        if (dtype == TRM_FLOAT32) {
+            value = ((const float *)data)[i];
+        } else if (dtype == TRM_BFLOAT16) {
+            value = trmi_bf16_to_float(((const uint16_t *)data)[i]);
+        } else if (dtype == TRM_FLOAT16) {
+            value = trmi_f16_to_float(((const uint16_t *)data)[i]);
+        }
+        if (!isfinite(value)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool buffer_finite(const trm_exec *exec, int32_t index) {
+    const trmi_buffer *b = &exec->program->buffers[index];
+    return index == 0 || all_finite(exec->env.arena[b->arena] + b->offset, b->dtype,
+                                    b->bytes / (int64_t)trm_dtype_bytes(b->dtype));
+}
+
+trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->inputs_count; i++) {
+        if (!buffer_finite(exec, p->inputs[i])) {
+            return TRMI_FAIL(err, TRM_DIVERGED, "input '%s' holds NaN or infinity",
+                             p->buffers[p->inputs[i]].name);
+        }
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        if (!buffer_finite(exec, p->params[i].param_buffer)) {
+            return TRMI_FAIL(err, TRM_DIVERGED, "parameter '%s' holds NaN or infinity",
+                             p->params[i].name);
+        }
+    }
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
+        for (int32_t j = 0; j < step->outputs_count; j++) {
+            if (!buffer_finite(exec, step->outputs[j])) {
+                return TRMI_FAIL(err, TRM_DIVERGED,
+                                 "NaN or infinity first appears in the %s of '%s' (%s); lower the "
+                                 "learning rate or clip gradients",
+                                 step->phase == TRMI_FORWARD ? "output" : "gradient", step->name,
+                                 step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name
+                                                            : "reorder");
+            }
+        }
+    }
+    return TRMI_FAIL(err, TRM_DIVERGED,
+                     "NaN or infinity in a gradient, which did not show again when the step was "
+                     "repeated");
+}

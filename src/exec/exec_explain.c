@@ -1,0 +1,203 @@
+/* The program as people and scripts read it. */
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
+    const trm_program *p = exec->program;
+    *out = (trm_exec_info){
+        .parameter_count = exec->parameter_count,
+        .parameter_bytes = p->arena_bytes[TRMI_ARENA_PARAM],
+        .gradient_bytes = p->arena_bytes[TRMI_ARENA_GRAD] *
+                          (exec->accumulator != NULL ? 2 : 1),
+        .slot_bytes = trmi_update_bytes(exec->update),
+        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
+        .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
+                       p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH],
+        .create_seconds = exec->create_seconds,
+        .steps = p->steps_count,
+    };
+    out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
+                       out->activation_bytes + out->other_bytes;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        out->flops += p->steps[i].cost.flops;
+        out->predicted_seconds += p->steps[i].predicted_seconds;
+    }
+}
+
+static const char *kind_of(const trmi_step *step) {
+    return step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name : "reorder";
+}
+
+static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *text) {
+    const trm_program *p = exec->program;
+    trmi_text_printf(text, "{\"name\":");
+    trmi_text_json_string(text, step->name);
+    trmi_text_printf(text, ",\"kind\":\"%s\",\"phase\":\"%s\"", kind_of(step),
+                     step->phase == TRMI_FORWARD ? "forward" : "backward");
+    if (step->outputs[0] != 0) {
+        const trmi_buffer *b = &p->buffers[step->outputs[0]];
+        trmi_text_printf(text, ",\"layout\":\"%s\",\"dtype\":\"%s\",\"shape\":[",
+                         trmi_layout_name(b->layout), trm_dtype_name(b->dtype));
+        for (int32_t d = 0; d < b->shape.rank; d++) {
+            trmi_text_printf(text, "%s%lld", d ? "," : "", (long long)b->shape.dim[d]);
+        }
+        trmi_text_printf(text, "],\"offset\":%lld", (long long)b->offset);
+    }
+    if (step->algorithm != NULL) {
+        trmi_text_printf(text, ",\"algorithm\":");
+        trmi_text_json_string(text, step->algorithm);
+    }
+    trmi_text_printf(text, ",\"flops\":%.0f,\"bytes\":%.0f,\"predicted_seconds\":", step->cost.flops,
+                     step->cost.bytes);
+    trmi_text_json_number(text, step->predicted_seconds);
+    trmi_text_printf(text, "}");
+}
+
+static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
+    const trm_program *p = exec->program;
+    trmi_text_printf(text,
+                     "{\"backend\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"memory\":{"
+                     "\"parameters\":%lld,\"gradients\":%lld,\"slots\":%lld,\"activations\":%lld,"
+                     "\"other\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
+                     exec->backend->name, exec->env.threads, (long long)info->parameter_count,
+                     (long long)info->parameter_bytes, (long long)info->gradient_bytes,
+                     (long long)info->slot_bytes, (long long)info->activation_bytes,
+                     (long long)info->other_bytes, (long long)info->total_bytes, info->flops);
+    trmi_text_json_number(text, info->predicted_seconds);
+    trmi_text_printf(text, ",\"plan_seconds\":");
+    trmi_text_json_number(text, p->plan_seconds);
+    trmi_text_printf(text, ",\"create_seconds\":");
+    trmi_text_json_number(text, exec->create_seconds);
+    trmi_text_printf(text, ",\"steps\":[");
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        trmi_text_append(text, ",", i > 0);
+        step_json(exec, &p->steps[i], text);
+    }
+    trmi_text_printf(text, "]}");
+}
+
+static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_text *text) {
+    const trm_program *p = exec->program;
+    trmi_text_printf(text, "%-4s %-34s %-20s %-10s %-24s %-9s %-14s %9s %9s %9s\n", "step", "name",
+                     "operator", "phase", "shape", "dtype", "layout", "GFLOP", "MB", "pred. us");
+    int32_t reorders = 0, fused = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        const trmi_buffer *b = &p->buffers[step->outputs[0]];
+        char shape[96] = "-";
+        reorders += step->kind == TRMI_STEP_REORDER;
+        fused += step->kind == TRMI_STEP_OP &&
+                 (step->op_kind == TRMI_OP_NORM_ACT || step->op_kind == TRMI_OP_NORM_ACT_GRAD ||
+                  step->op_kind == TRMI_OP_NORM_ACT_INFER);
+        if (step->outputs[0] != 0) {
+            trm_shape_format(&b->shape, shape, sizeof shape);
+        }
+        trmi_text_printf(text, "%-4d %-34s %-20s %-10s %-24s %-9s %-14s %9.3f %9.2f %9.1f%s%s\n", i,
+                         step->name, kind_of(step),
+                         step->phase == TRMI_FORWARD ? "forward" : "backward", shape,
+                         step->outputs[0] != 0 ? trm_dtype_name(b->dtype) : "-",
+                         step->outputs[0] != 0 ? trmi_layout_name(b->layout) : "-",
+                         step->cost.flops / 1e9, step->cost.bytes / 1e6,
+                         step->predicted_seconds * 1e6, step->algorithm != NULL ? "  " : "",
+                         step->algorithm != NULL ? step->algorithm : "");
+    }
+    trmi_text_printf(text,
+                     "\n%d steps, %d reorders, %d fused norms; back-end %s, %d threads\n"
+                     "%lld parameters; memory: parameters %.1f MB, gradients %.1f MB, slots %.1f MB, "
+                     "activations %.1f MB, other %.1f MB, total %.1f MB\n"
+                     "%.2f GFLOP a step, predicted %.1f ms; planned in %.1f ms, created in %.1f ms\n",
+                     p->steps_count, reorders, fused, exec->backend->name, exec->env.threads,
+                     (long long)info->parameter_count, (double)info->parameter_bytes / 1e6,
+                     (double)info->gradient_bytes / 1e6, (double)info->slot_bytes / 1e6,
+                     (double)info->activation_bytes / 1e6, (double)info->other_bytes / 1e6,
+                     (double)info->total_bytes / 1e6, info->flops / 1e9,
+                     info->predicted_seconds * 1e3, p->plan_seconds * 1e3,
+                     exec->create_seconds * 1e3);
+}
+
+char *trm_exec_explain(const trm_exec *exec, bool json) {
+    trm_exec_info info;
+    trmi_text text = {0};
+    trm_exec_describe(exec, &info);
+    if (json) {
+        explain_json(exec, &info, &text);
+    } else {
+        explain_text(exec, &info, &text);
+    }
+    if (text.failed) {
+        trmi_text_free(&text);
+        return NULL;
+    }
+    return text.data;
+}
+
+/* ---- profile -------------------------------------------------------------------------------------- */
+
+static int32_t equal_steps(const trm_program *p, const trmi_step *step) {
+    int32_t same = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *other = &p->steps[i];
+        bool equal = other->kind == step->kind && other->op_kind == step->op_kind &&
+                     other->inputs_count == step->inputs_count;
+        for (int32_t j = 0; equal && j < step->inputs_count; j++) {
+            const trmi_buffer *a = &p->buffers[step->inputs[j]], *b = &p->buffers[other->inputs[j]];
+            equal = (step->inputs[j] == 0) == (other->inputs[j] == 0) &&
+                    (step->inputs[j] == 0 ||
+                     (trm_shape_equal(&a->shape, &b->shape) && a->layout == b->layout));
+        }
+        if (equal && step->outputs[0] != 0 && other->outputs[0] != 0) {
+            equal = trm_shape_equal(&p->buffers[step->outputs[0]].shape,
+                                    &p->buffers[other->outputs[0]].shape);
+        }
+        same += equal;
+    }
+    return same;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+trm_status trm_exec_profile(trm_exec *exec, int repeats, const trm_step_profile **out,
+                            int32_t *count, trm_error *err) {
+    const trm_program *p = exec->program;
+    repeats = repeats < 1 ? 1 : repeats;
+    double *times = trmi_alloc((size_t)p->steps_count * (size_t)repeats * sizeof *times);
+    trmi_free(exec->profile);
+    exec->profile = trmi_alloc((size_t)(p->steps_count + 1) * sizeof *exec->profile);
+    trm_status status = TRM_OK;
+    if (times == NULL || exec->profile == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
+        goto done;
+    }
+    /* Whole steps in order, so that every operator meets the caches that it meets in training. */
+    for (int r = 0; r < repeats; r++) {
+        for (int32_t i = 0; i < p->steps_count; i++) {
+            double begin = trmi_os_now();
+            TRMI_TRY_GOTO(status, trmi_exec_run(exec, i, i + 1, err), done);
+            times[(size_t)i * (size_t)repeats + (size_t)r] = trmi_os_now() - begin;
+        }
+    }
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        double *mine = times + (size_t)i * (size_t)repeats;
+        qsort(mine, (size_t)repeats, sizeof *mine, by_value);
+        exec->profile[i] = (trm_step_profile){
+            .name = step->name, .kind = kind_of(step), .algorithm = step->algorithm,
+            .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+            .seconds = mine[repeats / 2], .flops = step->cost.flops, .bytes = step->cost.bytes,
+            .same = equal_steps(p, step)};
+    }
+    *out = exec->profile;
+    *count = p->steps_count;
+done:
+    trmi_free(times);
+    return status;
+}

@@ -1,0 +1,77 @@
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    int64_t count = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float) : 0;
+    int32_t segments_count = p->training ? p->params_count : 0;
+    trmi_update_segment *segments =
+        trmi_arena_alloc(&exec->memory, (size_t)(segments_count + 1) * sizeof *segments);
+    if (segments == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser");
+    }
+    for (int32_t i = 0; i < segments_count; i++) {
+        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        segments[i] = (trmi_update_segment){
+            .offset = b->offset / (int64_t)sizeof(float),
+            .count = b->bytes / (int64_t)sizeof(float),
+            .decay = exec->optimizer.decay_all || b->shape.rank > 1,
+            .sparse = p->params[i].sparse_rows != 0,
+        };
+    }
+    TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
+    if (p->training && exec->accumulate > 1) {
+        exec->accumulator = trmi_alloc((size_t)p->arena_bytes[TRMI_ARENA_GRAD]);
+        if (exec->accumulator == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.2f GB of gradients",
+                             (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e9);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status update_tables(trm_exec *exec, double learning_rate, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_param *param = &p->params[i];
+        if (param->sparse_rows == 0) {
+            continue;
+        }
+        const trmi_buffer *ids = &p->buffers[param->sparse_ids];
+        const trmi_buffer *rows = &p->buffers[param->sparse_rows];
+        TRMI_TRY(trmi_update_sparse(
+            exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], i,
+            exec->env.arena[ids->arena] + ids->offset, ids->dtype,
+            (const float *)(exec->env.arena[rows->arena] + rows->offset),
+            trm_shape_count(&ids->shape), p->buffers[param->param_buffer].shape.dim[1], learning_rate,
+            exec->env.step + 1, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
+    if (!exec->program->training) {
+        return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
+    }
+    if (exec->accumulator != NULL && exec->accumulated != exec->accumulate) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "update after %d of %d accumulated forward_backward calls",
+                         exec->accumulated, exec->accumulate);
+    }
+    const float *gradients = exec->accumulator != NULL
+                                 ? exec->accumulator
+                                 : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
+    trm_status status =
+        trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], gradients,
+                        learning_rate, exec->env.step + 1, err);
+    if (status == TRM_DIVERGED) {
+        return trmi_exec_find_nonfinite(exec, err);
+    }
+    TRMI_TRY(status);
+    TRMI_TRY(update_tables(exec, learning_rate, err));
+    exec->accumulated = 0;
+    exec->env.step++;
+    return TRM_OK;
+}

@@ -1,0 +1,170 @@
+/* Parameters, states and slots by name, in plain layout whatever the program uses. */
+#include "exec/exec.h"
+
+#include "exec/convert.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kind, int32_t buffer,
+                         int32_t slot) {
+    const trmi_buffer *b = &exec->program->buffers[buffer];
+    int32_t i = exec->variables_count++;
+    exec->variables[i] = (trm_variable){.name = name, .kind = kind, .dtype = b->dtype, .shape = b->shape};
+    exec->variable_buffers[i] = buffer;
+    exec->variable_slots[i] = slot;
+}
+
+/* The order of the graph, not of the arenas: it is the same for every plan. */
+static bool listed_before(const trm_program *p, int32_t a, int32_t b) {
+    return p->buffers[a].value < p->buffers[b].value;
+}
+
+static void sorted_params(const trm_program *p, int32_t *order) {
+    for (int32_t i = 0; i < p->params_count; i++) {
+        int32_t item = p->params[i].param_buffer, j = i;
+        for (; j > 0 && listed_before(p, item, order[j - 1]); j--) {
+            order[j] = order[j - 1];
+        }
+        order[j] = item;
+    }
+}
+
+trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    int32_t slots = trmi_update_slots(exec->update);
+    int32_t count = p->params_count * (1 + slots) + p->states_count;
+    size_t rows = (size_t)count + 1;
+    exec->variables = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variables);
+    exec->variable_buffers = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_buffers);
+    exec->variable_slots = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_slots);
+    int32_t *order = trmi_arena_alloc(&exec->memory, (size_t)(p->params_count + 1) * sizeof *order);
+    if (exec->variables == NULL || exec->variable_buffers == NULL || exec->variable_slots == NULL ||
+        order == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
+    }
+    sorted_params(p, order);
+    for (int32_t i = 0; i < p->params_count; i++) {
+        add_variable(exec, p->buffers[order[i]].name, TRM_VARIABLE_PARAMETER, order[i], -1);
+        exec->parameter_count += trm_shape_count(&p->buffers[order[i]].shape);
+    }
+    for (int32_t i = 0; i < p->states_count; i++) {
+        add_variable(exec, p->buffers[p->states[i]].name, TRM_VARIABLE_STATE, p->states[i], -1);
+    }
+    for (int32_t slot = 0; slot < slots; slot++) {
+        for (int32_t i = 0; i < p->params_count; i++) {
+            const char *name = trmi_arena_printf(&exec->memory, "%s/%s", p->buffers[order[i]].name,
+                                                 trmi_update_slot_name(exec->update, slot));
+            if (name == NULL) {
+                return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
+            }
+            add_variable(exec, name, TRM_VARIABLE_SLOT, order[i], slot);
+        }
+    }
+    return TRM_OK;
+}
+
+static char *address_of(const trm_exec *exec, int32_t index) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    int32_t slot = exec->variable_slots[index];
+    if (slot < 0) {
+        return exec->env.arena[b->arena] + b->offset;
+    }
+    return (char *)trmi_update_slot(exec->update, slot) + b->offset;
+}
+
+void trmi_exec_initialise(trm_exec *exec) {
+    const trm_program *p = exec->program;
+    int64_t largest = 1;
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        int64_t bytes = trm_shape_count(&v->shape) * (int64_t)trm_dtype_bytes(v->dtype);
+        largest = bytes > largest ? bytes : largest;
+    }
+    void *plain = trmi_alloc((size_t)largest);
+    for (int32_t i = 0; i < exec->variables_count && plain != NULL; i++) {
+        const trm_variable *v = &exec->variables[i];
+        if (v->kind == TRM_VARIABLE_SLOT) {
+            continue;
+        }
+        const trmi_buffer *b = &p->buffers[exec->variable_buffers[i]];
+        const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
+        trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
+        trm_exec_write(exec, i, plain);
+    }
+    trmi_free(plain);
+}
+
+int32_t trm_exec_variable_count(const trm_exec *exec) { return exec->variables_count; }
+
+trm_variable trm_exec_variable(const trm_exec *exec, int32_t index) {
+    return index >= 0 && index < exec->variables_count ? exec->variables[index] : (trm_variable){0};
+}
+
+int32_t trm_exec_find(const trm_exec *exec, const char *name) {
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        if (strcmp(exec->variables[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    trmi_convert_layout(address_of(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
+                        b->weights);
+}
+
+void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    trmi_convert_layout(data, TRMI_PLAIN, address_of(exec, index), b->layout, b->dtype, &b->shape,
+                        b->weights);
+}
+
+static void densify(const trm_exec *exec, const trmi_param *param, float *data) {
+    const trm_program *p = exec->program;
+    const trmi_buffer *ids = &p->buffers[param->sparse_ids];
+    const trmi_buffer *rows = &p->buffers[param->sparse_rows];
+    const trm_shape *table = &p->buffers[param->param_buffer].shape;
+    int64_t width = table->dim[1], count = trm_shape_count(&ids->shape);
+    const char *id_data = exec->env.arena[ids->arena] + ids->offset;
+    const float *row_data = (const float *)(exec->env.arena[rows->arena] + rows->offset);
+    memset(data, 0, (size_t)trm_shape_count(table) * sizeof *data);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t id = ids->dtype == TRM_INT64 ? ((const int64_t *)id_data)[i]
+                                             : ((const int32_t *)id_data)[i];
+        for (int64_t j = 0; j < width; j++) {
+            data[id * width + j] += row_data[i * width + j];
+        }
+    }
+}
+
+trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
+    const trm_program *p = exec->program;
+    if (index < 0 || index >= exec->variables_count ||
+        exec->variables[index].kind != TRM_VARIABLE_PARAMETER || !p->training) {
+        return TRMI_FAIL(err, TRM_INVALID, "variable %d has no gradient: not a parameter that trains",
+                         index);
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_param *param = &p->params[i];
+        if (param->param_buffer != exec->variable_buffers[index]) {
+            continue;
+        }
+        const trmi_buffer *b = &p->buffers[param->param_buffer];
+        if (param->sparse_rows != 0) {
+            densify(exec, param, data);
+        } else if (param->grad_buffer == 0) {
+            memset(data, 0, (size_t)b->bytes);
+        } else {
+            const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
+                                                         : exec->env.arena[TRMI_ARENA_GRAD];
+            trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,
+                                b->weights);
+        }
+    }
+    return TRM_OK;
+}

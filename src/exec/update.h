@@ -1,0 +1,53 @@
+/* exec/update.h: the optimiser: one fused pass over the contiguous PARAM, GRAD and slot ranges.
+ *
+ *      PARAM [conv1.weight | bn1.weight | ...]      segments know what differs per parameter:
+ *      GRAD  [conv1.weight | bn1.weight | ...]      decay or not, LARS norms
+ *      slot0 [conv1.weight | bn1.weight | ...]      (momentum; Adam: m, v; FTRL: n, z)
+ *
+ * Pure with respect to ranks: any sub-range of segments may be updated by itself (optimiser-state
+ * sharding), except that LARS and clipping need the norms of whole tensors first.
+ */
+#ifndef TRMI_EXEC_UPDATE_H
+#define TRMI_EXEC_UPDATE_H
+
+#include "trireme/exec.h"
+
+typedef struct trmi_update_segment {
+    int64_t offset, count; /* float32 elements in the ranges */
+    bool decay;            /* weight decay applies */
+    bool sparse;           /* no dense gradient: skipped by run, see trmi_update_sparse */
+} trmi_update_segment;
+
+typedef struct trmi_update trmi_update;
+
+/* Takes the slots: `count` float32 each (zero, or ADAGRAD's initial accumulator).
+ *   owns  copies options and segments    error  INVALID: an impossible option, with its value; NOMEM */
+trm_status trmi_update_create(const trm_optimizer_options *options,
+                              const trmi_update_segment *segments, int32_t segments_count,
+                              int64_t count, trmi_update **out, trm_error *err);
+void trmi_update_destroy(trmi_update *update);
+
+/* Number of slots, their names ("momentum"; "m", "v"; ...) and memory. */
+int32_t trmi_update_slots(const trmi_update *update);
+const char *trmi_update_slot_name(const trmi_update *update, int32_t slot);
+float *trmi_update_slot(const trmi_update *update, int32_t slot);
+int64_t trmi_update_bytes(const trmi_update *update);
+
+/* One update. `step` is 1 for the first (Adam's bias correction). OpenMP inside; the same bits for
+ * any number of threads. NaN or infinity in a gradient: TRM_DIVERGED and nothing is changed (for
+ * options that need no norm this is checked in a read-only sweep first). */
+trm_status trmi_update_run(trmi_update *update, float *parameters, const float *gradients,
+                           double learning_rate, uint64_t step, trm_error *err);
+/* The rows of one embedding table (segment index): ids of `id_dtype` (int32 or int64), rows of
+ * d(row) [count, width]. Duplicate ids are summed before the rule is applied once per row; rows
+ * not named are untouched (lazy momentum and Adam). In range by contract: the gather checked. */
+trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t segment,
+                              const void *ids, trm_dtype id_dtype, const float *rows,
+                              int64_t count, int64_t width, double learning_rate, uint64_t step,
+                              trm_error *err);
+
+/* sum = scale * gradient (first) or sum += scale * gradient, `count` elements, OpenMP. */
+void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
+                            bool first);
+
+#endif

@@ -1,0 +1,234 @@
+/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients;
+ * activations share bytes over time:
+ *
+ *      bytes ^   [ a       ]     [ d ]            each rectangle: a buffer's life x its bytes;
+ *            |        [ b          ]  [ e   ]     no two overlap. Largest first, each at the lowest
+ *            |   [ c  ]   [ f        ]            offset that is free for all of its life.
+ *            +---------------------------> steps
+ *
+ * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by size.) */
+#include "plan/pass.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum { ALIGNMENT = 64 };
+
+static int32_t root_of(const trm_program *p, int32_t buffer) {
+    while (p->buffers[buffer].alias_of != 0) {
+        buffer = p->buffers[buffer].alias_of;
+    }
+    return buffer;
+}
+
+/* ---- liveness ----------------------------------------------------------------------------------- */
+
+static void touch(trm_program *p, int32_t buffer, int32_t step) {
+    if (buffer == 0) {
+        return;
+    }
+    trmi_buffer *b = &p->buffers[root_of(p, buffer)];
+    b->last_step = step > b->last_step ? step : b->last_step;
+    b->first_step = step < b->first_step ? step : b->first_step;
+}
+
+static void find_lives(trm_program *p) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        p->buffers[i].first_step = p->steps_count;
+        p->buffers[i].last_step = -1;
+    }
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        for (int32_t i = 0; i < p->steps[s].inputs_count; i++) {
+            touch(p, p->steps[s].inputs[i], s);
+        }
+        for (int32_t i = 0; i < p->steps[s].outputs_count; i++) {
+            touch(p, p->steps[s].outputs[i], s);
+        }
+    }
+    for (int32_t i = 0; i < p->outputs_count; i++) {
+        touch(p, p->outputs[i], p->steps_count);
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        touch(p, p->params[i].sparse_ids, p->steps_count);
+        touch(p, p->params[i].sparse_rows, p->steps_count);
+    }
+}
+
+/* ---- in place ------------------------------------------------------------------------------------- */
+
+static void share_in_place(trm_program *p, const trmi_target *target) {
+    if (target->in_place == NULL) {
+        return;
+    }
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        const trmi_step *step = &p->steps[s];
+        if (step->kind != TRMI_STEP_OP || step->outputs[0] == 0) {
+            continue;
+        }
+        trmi_buffer *out = &p->buffers[step->outputs[0]];
+        for (int32_t i = 0; i < step->inputs_count; i++) {
+            int32_t root = step->inputs[i] == 0 ? 0 : root_of(p, step->inputs[i]);
+            const trmi_buffer *in = &p->buffers[root];
+            bool dies = root != 0 && in->last_step == s && in->arena == TRMI_ARENA_ACTIVATION;
+            /* Read twice by this step: the second read would see the output. */
+            for (int32_t j = 0; j < step->inputs_count && dies; j++) {
+                dies = j == i || step->inputs[j] == 0 || root_of(p, step->inputs[j]) != root;
+            }
+            if (dies && out->alias_of == 0 && out->arena == TRMI_ARENA_ACTIVATION &&
+                in->bytes == out->bytes &&
+                target->in_place(target->context, p->graph, &p->graph->ops[step->op], i)) {
+                int32_t last = out->last_step;
+                out->alias_of = root;
+                p->buffers[root].last_step = last;
+                break;
+            }
+        }
+    }
+}
+
+/* ---- offsets ---------------------------------------------------------------------------------------- */
+
+static bool larger_first(const trm_program *p, int32_t a, int32_t b) {
+    int64_t x = p->buffers[a].bytes, y = p->buffers[b].bytes;
+    return x != y ? x > y : a < b;
+}
+
+static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
+    return a->first_step <= b->last_step && b->first_step <= a->last_step;
+}
+
+/* `placed` is sorted by offset. The lowest gap that holds the buffer. */
+static int64_t lowest_free(const trm_program *p, const int32_t *placed, int32_t count,
+                           const trmi_buffer *b) {
+    int64_t offset = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const trmi_buffer *other = &p->buffers[placed[i]];
+        if (!lives_overlap(b, other)) {
+            continue;
+        }
+        if (offset + b->bytes <= other->offset) {
+            break;
+        }
+        int64_t end = trmi_round_up(other->offset + other->bytes, ALIGNMENT);
+        offset = end > offset ? end : offset;
+    }
+    return offset;
+}
+
+static void sort_buffers(const trm_program *p, int32_t *order, int32_t count) {
+    /* Insertion sort: a few hundred buffers. */
+    for (int32_t i = 1; i < count; i++) {
+        int32_t item = order[i], j = i;
+        for (; j > 0 && larger_first(p, item, order[j - 1]); j--) {
+            order[j] = order[j - 1];
+        }
+        order[j] = item;
+    }
+}
+
+static trm_status place_activations(trm_program *p, trm_error *err) {
+    int32_t *order = calloc((size_t)p->buffers_count, sizeof *order);
+    int32_t *placed = calloc((size_t)p->buffers_count, sizeof *placed);
+    if (order == NULL || placed == NULL) {
+        free(order);
+        free(placed);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", p->buffers_count);
+    }
+    int32_t count = 0, placed_count = 0;
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if (b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && b->last_step >= 0) {
+            order[count++] = i;
+        }
+    }
+    sort_buffers(p, order, count);
+    for (int32_t i = 0; i < count; i++) {
+        trmi_buffer *b = &p->buffers[order[i]];
+        b->offset = lowest_free(p, placed, placed_count, b);
+        int32_t at = placed_count++;
+        for (; at > 0 && p->buffers[placed[at - 1]].offset > b->offset; at--) {
+            placed[at] = placed[at - 1];
+        }
+        placed[at] = order[i];
+        int64_t end = trmi_round_up(b->offset + b->bytes, ALIGNMENT);
+        p->arena_bytes[TRMI_ARENA_ACTIVATION] =
+            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end);
+    }
+    free(order);
+    free(placed);
+    return TRM_OK;
+}
+
+static void place_in_sequence(trm_program *p, trmi_arena_id arena) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if (b->arena == arena && b->alias_of == 0) {
+            b->offset = p->arena_bytes[arena];
+            p->arena_bytes[arena] += trmi_round_up(b->bytes, ALIGNMENT);
+        }
+    }
+}
+
+static void place_parameters(trm_program *p) {
+    for (int32_t i = 0; i < p->params_count; i++) {
+        trmi_param *param = &p->params[i];
+        param->ready_step = param->grad_buffer == 0 ? p->steps_count
+                                                    : p->buffers[param->grad_buffer].last_step;
+    }
+    for (int32_t i = 1; i < p->params_count; i++) {
+        trmi_param item = p->params[i];
+        int32_t j = i;
+        for (; j > 0 && p->params[j - 1].ready_step > item.ready_step; j--) {
+            p->params[j] = p->params[j - 1];
+        }
+        p->params[j] = item;
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        b->offset = p->arena_bytes[TRMI_ARENA_PARAM];
+        p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, ALIGNMENT);
+        if (p->params[i].grad_buffer != 0) {
+            p->buffers[p->params[i].grad_buffer].offset = b->offset;
+        }
+    }
+    p->arena_bytes[TRMI_ARENA_GRAD] = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] : 0;
+}
+
+/* Aliases get the place of what they alias. */
+static void resolve_aliases(trm_program *p) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        trmi_buffer *b = &p->buffers[i];
+        if (b->alias_of != 0) {
+            const trmi_buffer *root = &p->buffers[root_of(p, i)];
+            b->arena = root->arena;
+            b->offset = root->offset;
+            b->first_step = root->first_step;
+            b->last_step = root->last_step;
+        }
+    }
+}
+
+trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
+                             const trmi_roots *roots, trm_error *err) {
+    (void)roots;
+    find_lives(program);
+    share_in_place(program, options->target);
+    place_parameters(program);
+    place_in_sequence(program, TRMI_ARENA_INPUT);
+    place_in_sequence(program, TRMI_ARENA_STATE);
+    place_in_sequence(program, TRMI_ARENA_CONSTANT);
+    TRMI_TRY(place_activations(program, err));
+    resolve_aliases(program);
+    int64_t scratch = 0;
+    for (int32_t i = 0; i < program->steps_count; i++) {
+        trmi_step *step = &program->steps[i];
+        if (options->target->scratch != NULL) {
+            step->scratch_bytes = options->target->scratch(options->target->context, program, step);
+        }
+        scratch = trmi_max_i64(scratch, step->scratch_bytes);
+    }
+    program->arena_bytes[TRMI_ARENA_SCRATCH] = trmi_round_up(scratch, ALIGNMENT);
+    return TRM_OK;
+}

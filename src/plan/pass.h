@@ -1,0 +1,65 @@
+/* plan/pass.h: a pass reads one graph and writes the next. Operators are emitted in order, so the
+ * result is in topological order again; map[v] is where value v of the old graph went.
+ *
+ *      clone -> fuse (forward) -> precision -> differentiate -> tidy -> recompute -> dead code
+ */
+#ifndef TRMI_PLAN_PASS_H
+#define TRMI_PLAN_PASS_H
+
+#include "plan/program.h"
+
+typedef struct trmi_pass {
+    const trm_graph *from;
+    trm_graph *to;
+    int32_t *map;  /* value of `from` -> value of `to`; 0 = not emitted (yet) */
+    int32_t *uses; /* value of `from` -> number of operators that read it */
+} trmi_pass;
+
+trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err);
+/* Copies the operator with mapped inputs; returns its index in `to` (0 after an error). */
+int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op);
+/* Emits a new operator whose inputs are values of `to`. */
+int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
+                       const int32_t *inputs, int32_t inputs_count, int32_t outputs,
+                       const trmi_attrs *attrs);
+/* Frees the working arrays; on success *out is the new graph, on error it is destroyed. */
+trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err);
+
+/* What must survive the passes, renumbered by each of them. */
+typedef struct trmi_roots {
+    int32_t loss;
+    int32_t *outputs;
+    int32_t outputs_count;
+    int32_t *params; /* value ids of trainable parameters */
+    int32_t *grads;  /* their gradients, 0 = none */
+    int32_t params_count;
+} trmi_roots;
+void trmi_roots_map(trmi_roots *roots, const int32_t *map);
+
+/* A rewriting pass: replaces *graph by the rewritten one and renumbers the roots. */
+typedef trm_status (*trmi_pass_function)(trmi_pass *pass, const trmi_plan_options *options,
+                                         const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *options,
+                         trm_graph **graph, trmi_roots *roots, trm_error *err);
+
+/* The passes. */
+trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
+                          const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
+                               const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
+                          const trmi_roots *roots, trm_error *err);
+
+/* Lowering, in this order, on a program that has its graph. */
+trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
+                            const trmi_roots *roots, trm_error *err);   /* layouts, reorders, steps */
+trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
+                             const trmi_roots *roots, trm_error *err);  /* arenas and offsets */
+
+#endif

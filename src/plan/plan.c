@@ -1,0 +1,143 @@
+#include "plan/pass.h"
+
+#include "trireme/exec.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const trmi_target plain_target = {.name = "plain", .threads = 1};
+
+static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *options,
+                           trmi_roots *roots, trmi_arena *arena, trm_error *err) {
+    int32_t outputs = options->outputs_count;
+    *roots = (trmi_roots){.loss = options->loss.id, .outputs_count = outputs};
+    roots->outputs = trmi_arena_alloc(arena, (size_t)(outputs + 1) * sizeof *roots->outputs);
+    roots->params = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->params);
+    roots->grads = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grads);
+    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    for (int32_t i = 0; i < outputs; i++) {
+        roots->outputs[i] = options->outputs[i].id;
+    }
+    if (roots->loss < 0 || roots->loss >= graph->values_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "the loss is not a node of this graph");
+    }
+    for (int32_t i = 0; i < outputs; i++) {
+        if (roots->outputs[i] <= 0 || roots->outputs[i] >= graph->values_count) {
+            return TRMI_FAIL(err, TRM_INVALID, "output %d is not a node of this graph", i);
+        }
+    }
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        if (graph->ops[i].kind == TRMI_OP_PARAMETER) {
+            roots->params[roots->params_count++] = graph->ops[i].outputs[0];
+        }
+    }
+    return TRM_OK;
+}
+
+static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena) {
+    size_t bytes = (size_t)(roots->params_count + 1) * sizeof(trm_node);
+    trm_node *nodes = trmi_arena_alloc(arena, bytes), *grads = trmi_arena_alloc(arena, bytes);
+    if (nodes == NULL || grads == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to differentiate");
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        nodes[i] = (trm_node){roots->params[i]};
+    }
+    trm_gradients(graph, (trm_node){roots->loss}, nodes, roots->params_count, grads);
+    for (int32_t i = 0; i < roots->params_count; i++) {
+        roots->grads[i] = grads[i].id;
+    }
+}
+
+static trm_status rewrite(trm_graph **graph, const trmi_plan_options *options, trmi_roots *roots,
+                          trmi_arena *arena, trm_error *err) {
+    const trmi_target *target = options->target;
+    bool train = roots->loss != 0 && (*graph)->training;
+    if (!options->no_fusion && target->fuse_xent) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_fuse_loss, options, graph, roots, err));
+    }
+    if (!options->no_fusion && target->fuse_norm_act) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_fuse_norm, options, graph, roots, err));
+    }
+    if (options->precision == TRM_PRECISION_MIXED) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_precision, options, graph, roots, err));
+    }
+    if (train) {
+        differentiate(*graph, roots, arena);
+        TRMI_TRY(trm_graph_check(*graph, err));
+        TRMI_TRY(trmi_pass_run(trmi_pass_tidy, options, graph, roots, err));
+        if (!options->no_recompute && target->recompute_norm_act) {
+            TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
+        }
+    }
+    return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);
+}
+
+static double roofline(const trmi_target *target, const trmi_cost *cost) {
+    double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
+    double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
+    double compute = cost->flops / flops, traffic = cost->bytes / bytes;
+    return compute > traffic ? compute : traffic;
+}
+
+static void predict(trm_program *p, const trmi_target *target) {
+    p->backward_begin = p->steps_count;
+    for (int32_t i = p->steps_count - 1; i >= 0; i--) {
+        trmi_step *step = &p->steps[i];
+        if (step->phase == TRMI_BACKWARD) {
+            p->backward_begin = i;
+        }
+        double seconds = -1;
+        if (step->kind == TRMI_STEP_OP && target->seconds != NULL) {
+            trmi_layout layout = step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
+            seconds = target->seconds(target->context, p->graph, &p->graph->ops[step->op], layout);
+        }
+        step->predicted_seconds = seconds >= 0 ? seconds : roofline(target, &step->cost);
+    }
+}
+
+trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *given,
+                            trm_program **out, trm_error *err) {
+    double begin = trmi_os_now();
+    TRMI_TRY(trm_graph_check(graph, err));
+    trmi_plan_options options = *given;
+    options.target = given->target != NULL ? given->target : &plain_target;
+    trm_program *program = trmi_alloc(sizeof *program);
+    if (program == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    trmi_roots roots;
+    trm_status status = trmi_graph_clone(graph, &program->graph, err);
+    TRMI_TRY_GOTO(status, status, failed);
+    TRMI_TRY_GOTO(status, roots_of(program->graph, &options, &roots, &program->arena, err), failed);
+    program->training = graph->training && roots.loss != 0;
+    TRMI_TRY_GOTO(status, rewrite(&program->graph, &options, &roots, &program->arena, err), failed);
+    TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
+    TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
+    predict(program, options.target);
+    program->plan_seconds = trmi_os_now() - begin;
+    *out = program;
+    return TRM_OK;
+failed:
+    trmi_plan_destroy(program);
+    return status;
+}
+
+void trmi_plan_destroy(trm_program *program) {
+    if (program == NULL) {
+        return;
+    }
+    trm_graph_destroy(program->graph);
+    free(program->steps);
+    free(program->buffers);
+    trmi_arena_free(&program->arena);
+    trmi_free(program);
+}
