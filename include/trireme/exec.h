@@ -19,16 +19,11 @@
 
 #include "trireme/base.h"
 #include "trireme/graph.h"
+#include "trireme/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef enum trm_precision {
-    TRM_PRECISION_FP32 = 0,
-    TRM_PRECISION_MIXED, /* allow_mix_precision: bf16 where it is safe, fp32 masters and statistics */
-    TRM_PRECISION_ORIGIN /* must_keep_origin_dtype: each operator in the dtype of its inputs */
-} trm_precision;
 
 typedef enum trm_optimizer_kind {
     TRM_SGD,

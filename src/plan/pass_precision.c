@@ -8,7 +8,7 @@
  * Parameters stay fp32 masters; a weight's gradient is made in fp32 (pass_tidy). */
 #include "plan/pass.h"
 
-#include "trireme/exec.h"
+#include "trireme/plan.h"
 
 static bool computes_in_bf16(trmi_op_kind kind) {
     return kind == TRMI_OP_CONV2D || kind == TRMI_OP_LINEAR || kind == TRMI_OP_MATMUL;

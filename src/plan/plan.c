@@ -1,6 +1,6 @@
 #include "plan/pass.h"
 
-#include "trireme/exec.h"
+#include "trireme/plan.h"
 
 #include "base/error.h"
 #include "base/os.h"

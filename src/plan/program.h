@@ -135,7 +135,7 @@ typedef struct trmi_plan_options {
     trm_node loss;             /* its gradients are wanted when the graph trains; else TRM_NO_NODE */
     const trm_node *outputs;   /* values to keep to the end of the step */
     int32_t outputs_count;
-    int32_t precision;         /* trm_precision of trireme/train.h */
+    int32_t precision;         /* trm_precision of trireme/plan.h */
     bool no_fusion, no_recompute;
     bool dense_gradients; /* embeddings too: gradients are to be accumulated */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
