@@ -1,4 +1,5 @@
 /* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
+#include "exec/onednn/conv.h"
 #include "exec/onednn/onednn.h"
 
 #include "base/error.h"
@@ -8,6 +9,12 @@
 
 static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     /* conv.c */
+#define CONV_ROW                                                                                   \
+    {trmi_onednn_bind_conv, trmi_onednn_conv_supports, trmi_onednn_conv_seconds,                   \
+     trmi_onednn_conv_scratch, NULL}
+    [TRMI_OP_CONV2D] = CONV_ROW,
+    [TRMI_OP_CONV2D_GRAD_DATA] = CONV_ROW,
+    [TRMI_OP_CONV2D_GRAD_WEIGHTS] = CONV_ROW,
     /* matmul.c */
     /* norm*.c pool*.c eltwise*.c loss*.c embed*.c */
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},

@@ -1,16 +1,10 @@
-#include "exec/onednn/dnnl_compat.h"
+#include "exec/onednn/dnnl_compat_v.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
-#include <oneapi/dnnl/dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
-
-struct trmi_dnnl {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-};
 
 trm_status trmi_dnnl_create(trmi_dnnl **out, trm_error *err) {
     trmi_dnnl *dnnl = trmi_alloc(sizeof *dnnl);
@@ -50,4 +44,11 @@ const char *trmi_dnnl_version(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, format_version);
     return version_text;
+}
+
+bool trmi_dnnl_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+                     const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
+                     int64_t ldc) {
+    return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b,
+                      ldb, 0.0f, c, ldc) == dnnl_success;
 }

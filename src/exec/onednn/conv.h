@@ -1,0 +1,75 @@
+/* exec/onednn/conv.h: a convolution as a problem, and the algorithms that can solve it.
+ *
+ *      step --problem--> key --tuning--> algorithm --create--> state --run (every step)-->
+ *
+ * All directions share one problem: `image` is x or dx, `weights` w or dw, `result` y or dy.
+ */
+#ifndef TRMI_EXEC_ONEDNN_CONV_H
+#define TRMI_EXEC_ONEDNN_CONV_H
+
+#include "exec/onednn/onednn.h"
+
+typedef struct trmi_conv_problem {
+    trmi_conv_direction direction;
+    trm_dtype image_type, weights_type, result_type; /* FLOAT32 or BFLOAT16 */
+    trmi_layout layout, weights_layout;              /* PLAIN or CHANNELS_LAST (weights: HWIO) */
+    int64_t n, c, h, w;                              /* image */
+    int64_t o, oh, ow, kh, kw, groups;
+    int64_t stride[2], dilation[2], pad[4]; /* dilation 1 = dense; pad: top, bottom, left, right */
+    bool bias;                              /* forward, float32 [O] */
+} trmi_conv_problem;
+
+/* What a run reads and writes. The direction says which of the three is the output. */
+typedef struct trmi_conv_args {
+    void *image, *weights, *result;
+    const float *bias;
+    char *scratch; /* 64-byte aligned, as many bytes as `create` asked */
+} trmi_conv_args;
+
+typedef struct trmi_conv_algorithm {
+    const char *name; /* as the tuning file and --explain print it */
+    /* Can it solve the problem on this CPU? Cheap. */
+    bool (*can)(const trmi_conv_problem *problem);
+    /* Expected seconds by the built-in model: the ranking without measurement. */
+    double (*guess)(const trmi_conv_problem *problem, int threads);
+    /* UNSUPPORTED when it cannot after all. `scratch` is what run needs. */
+    trm_status (*create)(trmi_onednn *backend, const trmi_conv_problem *problem, void **state,
+                         int64_t *scratch, trm_error *err);
+    trm_status (*run)(const void *state, const trmi_conv_args *args, trm_error *err);
+    void (*destroy)(void *state);
+} trmi_conv_algorithm;
+
+extern const trmi_conv_algorithm trmi_conv_dnnl; /* conv_dnnl.c */
+
+/* In the order in which ties are broken; NULL at the end. */
+extern const trmi_conv_algorithm *const trmi_conv_algorithms[];
+
+/* The problem of a convolution operator of any direction; false when it is none, or has dtypes or
+ * shapes that no algorithm here takes. Tensors in the order of the op's inputs, output last. */
+typedef struct trmi_conv_tensor {
+    trm_dtype dtype;
+    trm_shape shape;
+    trmi_layout layout;
+} trmi_conv_tensor;
+bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi_conv_tensor *in0,
+                          const trmi_conv_tensor *in1, const trmi_conv_tensor *out, bool bias,
+                          trmi_conv_problem *problem);
+/* Multiply-adds times two, padding counted (the convention of every table). */
+double trmi_conv_flops(const trmi_conv_problem *problem);
+/* The text under which the tuning file knows it. */
+const char *trmi_conv_key(const trmi_conv_problem *problem, char *text, size_t size);
+/* Elements of the three tensors. */
+int64_t trmi_conv_image_count(const trmi_conv_problem *problem);
+int64_t trmi_conv_weights_count(const trmi_conv_problem *problem);
+int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
+
+/* Rows of the back-end's table. */
+trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               trmi_layout layout);
+double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                                trmi_layout layout);
+int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
+                                 const trmi_step *step);
+
+#endif

@@ -1,0 +1,85 @@
+/* Convolution by oneDNN's direct kernels: takes every problem, and is what the others must beat. */
+#include "exec/onednn/conv.h"
+
+static trmi_dnnl_tensor image_tensor(const trmi_conv_problem *p, bool result) {
+    int64_t c = result ? p->o : p->c, h = result ? p->oh : p->h, w = result ? p->ow : p->w;
+    trmi_dnnl_tensor t = {.dtype = result ? p->result_type : p->image_type,
+                          .rank = 4,
+                          .dim = {p->n, c, h, w}};
+    if (p->layout == TRMI_CHANNELS_LAST) {
+        t.stride[0] = c * h * w, t.stride[1] = 1, t.stride[2] = c * w, t.stride[3] = c;
+    } else {
+        t.stride[0] = c * h * w, t.stride[1] = h * w, t.stride[2] = w, t.stride[3] = 1;
+    }
+    return t;
+}
+
+/* [O, I, KH, KW], or [G, O/G, I/G, KH, KW]. */
+static trmi_dnnl_tensor weights_tensor(const trmi_conv_problem *p) {
+    int64_t i = p->c / p->groups, o = p->o / p->groups, area = p->kh * p->kw;
+    int64_t dim[5] = {p->groups, o, i, p->kh, p->kw}, stride[5];
+    if (p->weights_layout == TRMI_CHANNELS_LAST) { /* [KH, KW, I/G, O] */
+        stride[0] = o, stride[1] = 1, stride[2] = p->o;
+        stride[3] = p->kw * i * p->o, stride[4] = i * p->o;
+    } else {
+        stride[0] = o * i * area, stride[1] = i * area, stride[2] = area;
+        stride[3] = p->kw, stride[4] = 1;
+    }
+    int skip = p->groups == 1 ? 1 : 0;
+    trmi_dnnl_tensor t = {.dtype = p->weights_type, .rank = 5 - skip};
+    for (int k = skip; k < 5; k++) {
+        t.dim[k - skip] = dim[k];
+        t.stride[k - skip] = stride[k];
+    }
+    return t;
+}
+
+static bool dnnl_can(const trmi_conv_problem *p) {
+    (void)p;
+    return true;
+}
+
+/* 60 % of a core's fp32 peak when there are enough pixels, far less on tiny images. */
+static double dnnl_guess(const trmi_conv_problem *p, int threads) {
+    double pixels = (double)(p->oh * p->ow);
+    double rate = 120e9 * (pixels >= 16 ? 1 : pixels >= 4 ? 0.6 : 0.35);
+    if (p->direction == TRMI_CONV_WEIGHTS) {
+        rate *= 0.7;
+    }
+    return trmi_conv_flops(p) / rate / threads + 20e-6;
+}
+
+static trm_status dnnl_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                              int64_t *scratch, trm_error *err) {
+    trmi_dnnl_conv_options options = {
+        .direction = p->direction,
+        .image = image_tensor(p, false),
+        .weights = weights_tensor(p),
+        .result = image_tensor(p, true),
+        .bias = p->bias,
+        .stride = {p->stride[0], p->stride[1]},
+        .dilation = {p->dilation[0], p->dilation[1]},
+        .pad = {p->pad[0], p->pad[1], p->pad[2], p->pad[3]},
+    };
+    trmi_dnnl_conv *conv = NULL;
+    trm_status status = trmi_dnnl_conv_create(backend->dnnl, &options, &conv, err);
+    if (status == TRM_OK) {
+        *scratch = trmi_dnnl_conv_scratch(conv);
+        *state = conv;
+    }
+    return status;
+}
+
+static trm_status dnnl_run(const void *state, const trmi_conv_args *a, trm_error *err) {
+    return trmi_dnnl_conv_run(state, a->image, a->weights, (void *)(uintptr_t)a->bias, a->result,
+                              a->scratch, err);
+}
+
+static void dnnl_free(void *state) { trmi_dnnl_conv_destroy(state); }
+
+const trmi_conv_algorithm trmi_conv_dnnl = {.name = "direct",
+                                            .can = dnnl_can,
+                                            .guess = dnnl_guess,
+                                            .create = dnnl_create,
+                                            .run = dnnl_run,
+                                            .destroy = dnnl_free};

@@ -1,0 +1,98 @@
+/* Convolution steps of the onednn back-end against the definition in double precision. */
+#include "exec/onednn/conv_check.h"
+
+static trmi_backend *backend;
+
+static int setup(void **state) {
+    trm_error err;
+    return trmi_backend_onednn(2, NULL, &backend, &err) == TRM_OK ? 0 : -1;
+}
+static int teardown(void **state) {
+    backend->destroy(backend);
+    return 0;
+}
+
+static void check(const trmi_conv_problem *p, double tolerance) {
+    trm_error err = {0};
+    char key[256];
+    conv_data t = check_make(p);
+    conv_memory m = check_memory(p, &t);
+    trmi_conv_key(p, key, sizeof key);
+    trm_status status = check_run_step(backend, p, &m, &err);
+    if (status != TRM_OK) {
+        fail_msg("%s: %s", key, err.message);
+    }
+    double error = check_compare(p, &t, &m);
+    if (!(error <= tolerance)) {
+        fail_msg("%s: relative error %g, at most %g", key, error, tolerance);
+    }
+    check_memory_free(&m);
+    check_free(&t);
+}
+
+static void random_shapes(void **state) {
+    for (int i = 0; i < 120; i++) {
+        trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
+        p.layout = i / 3 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
+        p.weights_layout = p.layout;
+        check(&p, 2e-6);
+    }
+}
+
+/* The plan may leave weights plain beside channels-last images, and the reverse. */
+static void mixed_layouts(void **state) {
+    for (int i = 0; i < 24; i++) {
+        trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
+        p.layout = i / 3 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
+        p.weights_layout = i / 3 % 2 ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
+        check(&p, 2e-6);
+    }
+}
+
+/* bfloat16 images with float32 master weights and float32 weight gradients, and bfloat16 weights. */
+static void bfloat16(void **state) {
+    for (int i = 0; i < 48; i++) {
+        trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
+        p.image_type = p.result_type = TRM_BFLOAT16;
+        p.weights_type = i / 3 % 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
+        p.layout = i / 6 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
+        p.weights_layout = p.layout;
+        check(&p, 1e-2);
+    }
+}
+
+static void resnet_kinds(void **state) {
+    for (int d = 0; d < 3; d++) {
+        static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
+            {2, 3, 32, 64, 7, 2, 3}, {2, 64, 14, 64, 1, 1, 0}, {3, 64, 14, 256, 1, 2, 0},
+            {2, 64, 14, 64, 3, 1, 1}, {2, 64, 13, 96, 3, 2, 1}, {5, 128, 7, 64, 3, 1, 1},
+            {16, 64, 2, 128, 3, 1, 1}, {33, 128, 1, 64, 3, 1, 1}, {40, 96, 1, 200, 1, 1, 0},
+            {16, 64, 2, 64, 3, 2, 1}, {6, 32, 4, 48, 3, 1, 1}};
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            const int64_t *s = shapes[i];
+            trmi_conv_problem p = check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3],
+                                                s[4], s[5], s[6]);
+            check(&p, 3e-5);
+        }
+    }
+}
+
+static void refuses_other_types(void **state) {
+    trm_error err;
+    trmi_conv_problem p = check_problem(TRMI_CONV_FORWARD, 1, 4, 4, 4, 1, 1, 0);
+    conv_data t = check_make(&p);
+    conv_memory m = check_memory(&p, &t);
+    p.image_type = TRM_FLOAT64;
+    CHECK_FAILS(check_run_step(backend, &p, &m, &err), TRM_UNSUPPORTED, err, "types or layouts");
+    check_memory_free(&m);
+    check_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_shapes), cmocka_unit_test(mixed_layouts),
+        cmocka_unit_test(bfloat16), cmocka_unit_test(resnet_kinds),
+        cmocka_unit_test(refuses_other_types),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
