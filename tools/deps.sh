@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
+# Usage: deps.sh build|test
+set -eu
+build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libssl-dev libxxhash-dev"
+test="$build libcmocka-dev python3 python3-numpy iproute2"
+optional="libucx-dev libhwloc-dev python3-torch python3-onnx"
+[ "${1:-build}" = test ] && wanted=$test || wanted=$build
+
+if ! command -v dpkg-query > /dev/null; then
+    exit 0 # another distribution: CMake says what it misses
+fi
+missing=""
+for package in $wanted; do
+    dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing="$missing $package"
+done
+# What only makes more tests run is asked for once, and never fatal.
+extra=""
+if [ "${1:-build}" = test ] && [ "${TRIREME_ALL_TESTS:-0}" = 1 ]; then
+    for package in $optional; do
+        dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || extra="$extra $package"
+    done
+fi
+[ -z "$missing$extra" ] && exit 0
+if [ "$(id -u)" = 0 ]; then
+    as_root=""
+elif command -v sudo > /dev/null && sudo -n true 2> /dev/null; then
+    as_root="sudo"
+elif command -v sudo > /dev/null && [ -t 0 ]; then
+    as_root="sudo"
+else
+    echo "Missing packages. Run this line as root, then try again:" >&2
+    echo "    apt-get update && apt-get install -y --no-install-recommends$missing" >&2
+    exit 2
+fi
+echo "installing:$missing$extra" >&2
+$as_root apt-get update -qq
+export DEBIAN_FRONTEND=noninteractive
+if [ -n "$missing" ]; then
+    $as_root apt-get install -y -qq --no-install-recommends $missing > /dev/null
+fi
+for package in $extra; do
+    $as_root apt-get install -y -qq --no-install-recommends "$package" > /dev/null 2>&1 ||
+        echo "not available here: $package (some tests will be skipped)" >&2
+done
