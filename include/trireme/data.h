@@ -1,0 +1,245 @@
+/* trireme/data.h: files to batches. A dataset is made by a source, refined by verbs, then read.
+ *
+ *     trm_dataset *data;
+ *     trm_dataset_cifar10("cifar-10-batches-bin", TRM_USAGE_TRAIN, &data, &err);
+ *     trm_dataset_shuffle(data, 0, &err);
+ *     trm_dataset_shard(data, world_size, rank, TRM_SHARD_WRAP, &err);
+ *     trm_dataset_map(data, (trm_transform[]){trm_transform_random_crop(32, 32, 4),
+ *                     trm_transform_random_flip(0.5), trm_transform_rescale(1 / 255.0, 0),
+ *                     trm_transform_normalize(mean, std), trm_transform_hwc2chw()}, 5, &err);
+ *     trm_dataset_batch(data, 128, true, &err);
+ *     trm_dataset_prefetch(data, 4, 1, &err);
+ *     while ((status = trm_dataset_next(data, &batch, &err)) == TRM_OK) { ... }
+ *
+ * The order in which the verbs are called does not matter; the order in which they act is always
+ *
+ *     source -> permutation -> shard -> window shuffle -> transforms -> batch -> repeat -> prefetch
+ *
+ * What comes out is a pure function: the order of (seed, epoch, shard), the augmentation of a sample
+ * of (seed, epoch, its global index in the source). Neither the number of threads, nor how many
+ * shards there are, nor a resume in the middle changes a bit of a sample.
+ *   thread  one thread at a time per dataset; its own worker threads are behind the queue
+ *   status  verbs give TRM_INVALID for impossible arguments, and once reading has begun
+ */
+#ifndef TRIREME_DATA_H
+#define TRIREME_DATA_H
+
+#include "trireme/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_dataset trm_dataset;
+
+/* ---- sources: each gives a new dataset, sequential and of batch size 1 until refined ------- */
+
+/* Which files are read. The default is the training set: reading all leaks the test set. */
+typedef enum trm_usage { TRM_USAGE_TRAIN, TRM_USAGE_TEST, TRM_USAGE_ALL } trm_usage;
+
+/* CIFAR-10 in its binary form: records of a label byte and 3072 planar R, G, B bytes. Train reads
+ * data_batch_1..5.bin, test test_batch.bin, all every *.bin whose name contains "batch", by name.
+ * Sizes and labels are checked here, so a damaged file is named before training starts. Samples
+ * are uint8 images of 32 x 32 x 3. TRM_IO, TRM_CORRUPT. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_cifar10(const char *path, trm_usage usage,
+                                                    trm_dataset **out, trm_error *err);
+
+/* A generated set of ten shape classes in CIFAR's form (32 x 32 x 3), for machines without data:
+ * place, size, angle, colours, background and noise vary. Sample i is a function of (seed, i). The
+ * test set is disjoint from the training set. */
+typedef struct trm_shapes_options {
+    int64_t train_count; /* 0 = 50000 */
+    int64_t test_count;  /* 0 = 10000 */
+    uint64_t seed;
+} trm_shapes_options;
+TRM_API TRM_MUST_USE trm_status trm_dataset_shapes(const trm_shapes_options *options,
+                                                   trm_usage usage, trm_dataset **out,
+                                                   trm_error *err);
+/* Writes the set as CIFAR-10 files (five train files, test_batch.bin, batches.meta.txt, and
+ * records.txt, which tells the reader how many records each file must have). */
+TRM_API TRM_MUST_USE trm_status trm_shapes_write(const trm_shapes_options *options,
+                                                 const char *path, trm_error *err);
+
+/* The same random batch for ever, made before reading begins: a pipeline that costs nothing, for
+ * benchmarks. Images are float32, roughly normal; labels uniform. Takes no transforms. */
+typedef struct trm_random_options {
+    int64_t count;    /* samples an epoch; 0 = 50000 */
+    int64_t channels; /* 0 = 3 */
+    int64_t height, width;
+    int64_t classes; /* 0 = 10 */
+    bool channels_last;
+} trm_random_options;
+TRM_API TRM_MUST_USE trm_status trm_dataset_random(const trm_random_options *options,
+                                                   trm_dataset **out, trm_error *err);
+
+/* root/class/name.jpeg (or .jpg, in any case): the label is the index of the class folder in byte order of
+ * names. Samples are encoded; the first transform must be trm_transform_decode. If the root has
+ * folders train and val (or test), the usage chooses between them; TRM_USAGE_ALL reads both. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_usage usage,
+                                                         trm_dataset **out, trm_error *err);
+
+/* ImageNet as TFRecords of tf.Example: train-*-of-* (train), validation-*-of-* (test). Keys
+ * image/encoded and image/class/label; labels 1..1000 become 0..999, 0 (background) is an error.
+ * The framing is scanned here (checksummed lengths); each record's checksum is verified when it is
+ * read. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage,
+                                                              trm_dataset **out, trm_error *err);
+
+TRM_API void trm_dataset_destroy(trm_dataset *dataset);
+
+/* ---- transforms of images --------------------------------------------------------------- */
+
+/* Bilinear sampling. Half-pixel: output i looks at (i + 0.5) * in / out - 0.5 (TF 2, PyTorch,
+ * OpenCV). Original: i * in / out (TF 1 and MindSpore's first versions, kept for comparison).
+ * Antialias: half-pixel with a triangle as wide as the reduction (PIL, torchvision). */
+typedef enum trm_resize_align {
+    TRM_RESIZE_HALF_PIXEL,
+    TRM_RESIZE_ORIGINAL,
+    TRM_RESIZE_ANTIALIAS
+} trm_resize_align;
+
+typedef enum trm_transform_kind {
+    TRM_TRANSFORM_DECODE = 1,
+    TRM_TRANSFORM_RANDOM_CROP,
+    TRM_TRANSFORM_RANDOM_RESIZED_CROP,
+    TRM_TRANSFORM_CENTER_CROP,
+    TRM_TRANSFORM_RANDOM_FLIP,
+    TRM_TRANSFORM_RESIZE,
+    TRM_TRANSFORM_RESIZE_SHORTER,
+    TRM_TRANSFORM_RESCALE,
+    TRM_TRANSFORM_NORMALIZE,
+    TRM_TRANSFORM_HWC2CHW,
+    TRM_TRANSFORM_TYPE_CAST
+} trm_transform_kind;
+
+/* One step of a chain, by value: made by the functions below. */
+typedef struct trm_transform {
+    trm_transform_kind kind;
+    int64_t height, width, padding;
+    double probability;
+    double scale, shift;
+    double mean[3], std[3];
+    double area[2], ratio[2];
+    trm_resize_align align;
+    trm_dtype dtype;
+    bool exact;
+} trm_transform;
+
+/* JPEG to RGB. Gray and CMYK content is converted, anything else is TRM_CORRUPT naming the file.
+ * Decodes at 1/2, 1/4 or 1/8 where the following crop or resize still shrinks the result, unless
+ * `exact`. */
+TRM_API trm_transform trm_transform_decode(bool exact);
+/* A uniformly placed window of height x width in the image with `padding` zeros on each side. */
+TRM_API trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding);
+/* A window of 0.08..1 of the area and of ratio 3/4..4/3 (log-uniform; ten tries, then the largest
+ * central one), resized to height x width. Change area[], ratio[], align in the returned value. */
+TRM_API trm_transform trm_transform_random_resized_crop(int64_t height, int64_t width);
+TRM_API trm_transform trm_transform_center_crop(int64_t height, int64_t width);
+/* Left-right, with this probability. */
+TRM_API trm_transform trm_transform_random_flip(double probability);
+/* To height x width. A uint8 image stays one (rounded to nearest), as in OpenCV and torchvision. */
+TRM_API trm_transform trm_transform_resize(int64_t height, int64_t width, trm_resize_align align);
+/* The shorter side becomes `size`, the ratio stays. */
+TRM_API trm_transform trm_transform_resize_shorter(int64_t size, trm_resize_align align);
+/* x * scale + shift; from here on the image is float32. */
+TRM_API trm_transform trm_transform_rescale(double scale, double shift);
+/* (x - mean) / std by channel R, G, B. */
+TRM_API trm_transform trm_transform_normalize(const double mean[3], const double std[3]);
+/* Batches are [N, C, H, W] with it and [N, H, W, C] without. */
+TRM_API trm_transform trm_transform_hwc2chw(void);
+/* To float32, float16 or bfloat16. Labels are int32 without it. */
+TRM_API trm_transform trm_transform_type_cast(trm_dtype dtype);
+
+/* ---- verbs ------------------------------------------------------------------------------ */
+
+/* The seed of order and augmentation; 0 by default. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed,
+                                                 trm_error *err);
+
+/* How the last samples are dealt when the count N is not a multiple of the shards S.
+ *   wrap  every shard has ceil(N/S); the first samples of the order come twice (training)
+ *   drop  every shard has floor(N/S); the last samples of the order are left out
+ *   pad   every shard has ceil(N/S), but what is over is not counted in batch->samples (evaluation) */
+typedef enum trm_shard_mode { TRM_SHARD_WRAP, TRM_SHARD_DROP, TRM_SHARD_PAD } trm_shard_mode;
+/* Shard `index` of `count` takes places index, index + count, ... of the one global order. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count,
+                                                  int64_t index, trm_shard_mode mode,
+                                                  trm_error *err);
+/* A new order each epoch: one permutation of the whole source, the same on all shards. window > 1
+ * also shuffles within a window of so many samples of the shard, as the guide's shuffle(10) does. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window,
+                                                    trm_error *err);
+/* Appends `count` transforms (copied) to the chain; at most 16 in all. Geometry comes before
+ * Rescale and Normalize. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_map(trm_dataset *dataset,
+                                                const trm_transform *transforms, int32_t count,
+                                                trm_error *err);
+/* Without drop_remainder the last batch of an epoch keeps its shape; rows from batch->samples on
+ * are zero, with int32 labels -1 (trm_xent_options.ignore_index). */
+TRM_API TRM_MUST_USE trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size,
+                                                  bool drop_remainder, trm_error *err);
+/* TRM_END comes after `passes` epochs instead of after each; 0 = never. An epoch stays one pass:
+ * batch->epoch counts passes and trm_dataset_epoch_batches is of one. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_repeat(trm_dataset *dataset, int64_t passes,
+                                                   trm_error *err);
+/* `threads` workers fill whole batches ahead, `depth` of them in all (at least one a thread).
+ * Without this call, or with depth 0, trm_dataset_next fills the batch itself. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_prefetch(trm_dataset *dataset, int64_t depth,
+                                                     int64_t threads, trm_error *err);
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+typedef struct trm_batch_field {
+    const char *name; /* "image", "label", "dense", "keys", "offsets", "values" */
+    trm_tensor tensor;
+} trm_batch_field;
+
+#define TRM_MAX_BATCH_FIELDS 6
+
+typedef struct trm_batch {
+    int64_t epoch;   /* from 0 */
+    int64_t index;   /* within the epoch, from 0 */
+    int64_t samples; /* real ones; the rest is padding */
+    bool last;       /* the epoch's last */
+    int32_t field_count;
+    trm_batch_field fields[TRM_MAX_BATCH_FIELDS];
+} trm_batch;
+
+/* The next batch, or TRM_END at the end of an epoch; the call after that begins the next epoch.
+ * An unreadable sample gives TRM_IO or TRM_CORRUPT naming file and record; the position then stays
+ * at that batch. After the first call nothing is allocated, except that scratch for encoded images
+ * grows to the largest one seen.
+ *   owns  the batch is borrowed, valid until the next call on the dataset */
+TRM_API TRM_MUST_USE trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out,
+                                                 trm_error *err);
+/* The field of this name, or NULL. */
+TRM_API const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name);
+
+/* Where the next batch will be read: after the k-th batch of epoch e it is (e, k), also at its end
+ * (then trm_dataset_next says TRM_END first). */
+TRM_API void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch,
+                                  int64_t *batch_index);
+/* Continues from there; the batches are bit for bit those of a run that never stopped. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch,
+                                                 int64_t batch_index, trm_error *err);
+
+/* Checks that the whole pipeline fits together; what trm_dataset_next would do first. Afterwards
+ * verbs are refused. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_check(trm_dataset *dataset, trm_error *err);
+/* Batches in an epoch of this shard (0 if the pipeline does not check). */
+TRM_API int64_t trm_dataset_epoch_batches(trm_dataset *dataset);
+/* Samples of the whole source, and classes of its label (0 if there are none). */
+TRM_API int64_t trm_dataset_sample_count(const trm_dataset *dataset);
+TRM_API int64_t trm_dataset_class_count(const trm_dataset *dataset);
+/* Name, dtype and shape of the batch's fields; tensor.data is NULL. False once index is too big or
+ * if the pipeline does not check. A ragged field (see data_click.h) shows its largest size. */
+TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out);
+/* The whole pipeline as a JSON object: source, files, count, verbs, transforms, fields.
+ *   owns  caller, free with trm_dataset_text_free; NULL if memory is out */
+TRM_API char *trm_dataset_describe(trm_dataset *dataset);
+TRM_API void trm_dataset_text_free(char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+/* data/transform.h: a chain of transforms, checked once, then run per sample.
+ *
+ *   sample --decode--> pixels --crop/flip: only a window moves--> [resize] --> one finishing pass:
+ *                                                                 affine + layout + store
+ */
+#ifndef TRMI_DATA_TRANSFORM_H
+#define TRMI_DATA_TRANSFORM_H
+
+#include "data/source.h"
+
+typedef struct trmi_chain {
+    trm_transform steps[TRMI_MAX_TRANSFORMS]; /* decode and geometry only */
+    int32_t count;
+    bool channels_first;
+    trm_dtype dtype; /* of the result */
+    float scale[3], shift[3];
+    int64_t height, width; /* of the result */
+} trmi_chain;
+
+/* TRM_INVALID if the steps do not fit the source or each other, or leave the size open. */
+trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
+                            const trmi_source *source, trmi_chain *out, trm_error *err);
+/* Writes height * width * 3 elements of chain->dtype. `sample_key` is the sample's global index. */
+trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch,
+                          const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
+                          void *out, trm_error *err);
+
+/* A rectangle of an image of interleaved RGB rows, in pixels; fractions are fine. */
+typedef struct trmi_rect {
+    double top, left, height, width;
+} trmi_rect;
+/* Resizes `rect` of the image (whose rows are `row_bytes` apart, readable 16 bytes past the end)
+ * to out_height x out_width interleaved uint8 RGB. */
+trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
+                       int64_t row_bytes, const trmi_rect *rect, trm_resize_align align,
+                       int64_t out_height, int64_t out_width, uint8_t *out, trm_error *err);
+
+const char *trmi_transform_name(trm_transform_kind kind);
+
+#endif
