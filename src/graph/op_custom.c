@@ -1,0 +1,90 @@
+/* Operators of the user's own: shape, numbers and gradient are his functions. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+static void views(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs) {
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *value = trmi_input_of(graph, op, i);
+        inputs[i] = value == NULL ? (trm_tensor){0}
+                                  : (trm_tensor){.dtype = value->dtype, .shape = value->shape};
+    }
+}
+
+static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trm_custom_op *custom = op->attrs.custom.op;
+    trm_tensor *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    trm_tensor outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", op->name);
+    }
+    views(graph, op, inputs);
+    TRMI_TRY(custom->infer(custom, inputs, op->inputs_count, outputs, err));
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        if (trm_shape_count(&outputs[i].shape) < 0 || trm_dtype_bytes(outputs[i].dtype) == 0) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: infer set no usable shape or dtype for output %d",
+                             op->name, i);
+        }
+        trmi_set_output(graph, op, i, outputs[i].dtype, outputs[i].shape);
+    }
+    return TRM_OK;
+}
+
+static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    const trm_custom_op *custom = op->attrs.custom.op;
+    if (custom->gradient == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_UNSUPPORTED, "%s: the custom operator '%s' has no gradient", op->name, custom->name);
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    trm_node *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    trm_node outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
+    if (inputs == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = (trm_node){op->inputs[i]};
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        outputs[i] = (trm_node){op->outputs[i]};
+    }
+    custom->gradient(custom, graph, inputs, op->inputs_count, outputs, dy, dx);
+}
+
+static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
+    const trm_custom_op *custom = op->attrs.custom.op;
+    trmi_cost cost = {0};
+    trm_tensor inputs[16];
+    if (custom->flops != NULL && op->inputs_count <= 16) {
+        views(graph, op, inputs);
+        cost.flops = custom->flops(custom, inputs, op->inputs_count);
+    }
+    for (int32_t i = 0; i < op->inputs_count + op->outputs_count; i++) {
+        const trmi_value *v = i < op->inputs_count ? trmi_input_of(graph, op, i)
+                                                   : trmi_output_of(graph, op, i - op->inputs_count);
+        cost.bytes += v == NULL ? 0 : (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
+    }
+    return cost;
+}
+
+const trmi_op_def trmi_op_custom = {"custom", infer_custom, grad_custom, cost_custom, NULL};
+
+void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *inputs, int32_t count,
+                trm_node *outputs) {
+    for (int32_t i = 0; i < op->outputs && i < TRMI_OP_OUTPUTS_MAX; i++) {
+        outputs[i] = TRM_NO_NODE;
+    }
+    if (op->outputs < 1 || op->outputs > TRMI_OP_OUTPUTS_MAX || op->infer == NULL || op->run == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "custom operator '%s': 1 to 4 outputs, infer and run expected",
+                  op->name == NULL ? "?" : op->name);
+        trmi_graph_fail(graph, &err);
+        return;
+    }
+    trmi_attrs attrs = {.custom = {.op = op}};
+    int32_t index = trmi_graph_add(graph, TRMI_OP_CUSTOM, NULL, inputs, count, op->outputs, &attrs);
+    for (int32_t i = 0; i < op->outputs && index != 0; i++) {
+        outputs[i] = (trm_node){graph->ops[index].outputs[i]};
+    }
+}

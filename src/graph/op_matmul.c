@@ -1,0 +1,119 @@
+/* Linear layers and matrix products. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
+    const trmi_value *bias = trmi_input_of(graph, op, 2);
+    if (x == NULL || w == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: needs an input and weights", op->name);
+    }
+    char left[128], right[128];
+    if (x->shape.rank < 1 || w->shape.rank != 2 || x->dtype != w->dtype ||
+        x->shape.dim[x->shape.rank - 1] != w->shape.dim[1]) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: [..., I] and [O, I] of one dtype expected, found %s and %s",
+                         op->name, trmi_value_text(graph, op->inputs[0], left, sizeof left),
+                         trmi_value_text(graph, op->inputs[1], right, sizeof right));
+    }
+    if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != w->shape.dim[0])) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a bias of [%lld] expected, found %s", op->name,
+                         (long long)w->shape.dim[0],
+                         trmi_value_text(graph, op->inputs[2], left, sizeof left));
+    }
+    trm_shape shape = x->shape;
+    shape.dim[shape.rank - 1] = w->shape.dim[0];
+    trmi_set_output(graph, op, 0, x->dtype, shape);
+    return TRM_OK;
+}
+
+/* Rows and columns after the optional transpose. */
+static void extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t *columns) {
+    *rows = s->dim[s->rank - (transposed ? 1 : 2)];
+    *columns = s->dim[s->rank - (transposed ? 2 : 1)];
+}
+
+static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
+    if (a == NULL || b == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: needs two matrices", op->name);
+    }
+    int64_t m = 0, k = 0, k2 = 0, n = 0;
+    bool ranks = (a->shape.rank == 2 || a->shape.rank == 3) && a->shape.rank == b->shape.rank &&
+                 a->dtype == b->dtype;
+    if (ranks) {
+        extents(&a->shape, op->attrs.matmul.transpose_a, &m, &k);
+        extents(&b->shape, op->attrs.matmul.transpose_b, &k2, &n);
+    }
+    if (!ranks || k != k2 || (a->shape.rank == 3 && a->shape.dim[0] != b->shape.dim[0])) {
+        char left[128], right[128];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: cannot multiply %s%s by %s%s", op->name,
+                         trmi_value_text(graph, op->inputs[0], left, sizeof left),
+                         op->attrs.matmul.transpose_a ? "^T" : "",
+                         trmi_value_text(graph, op->inputs[1], right, sizeof right),
+                         op->attrs.matmul.transpose_b ? "^T" : "");
+    }
+    trm_shape shape = a->shape;
+    shape.dim[shape.rank - 2] = m;
+    shape.dim[shape.rank - 1] = n;
+    trmi_set_output(graph, op, 0, a->dtype, shape);
+    return TRM_OK;
+}
+
+static trm_node flattened(trm_graph *graph, trm_node x) {
+    trm_shape shape = trm_node_shape(graph, x);
+    return shape.rank == 2 ? x
+                           : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
+}
+
+/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy. */
+static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
+    trm_shape shape = trm_node_shape(graph, x);
+    trm_node flat = flattened(graph, dy[0]);
+    trm_node d = trm_matmul(graph, flat, w, false, false);
+    dx[0] = shape.rank == 2 ? d : trm_reshape(graph, d, shape);
+    dx[1] = trm_matmul(graph, flat, flattened(graph, x), true, false);
+    if (op->inputs_count > 2 && op->inputs[2] != 0) {
+        dx[2] = trm_reduce_sum(graph, flat, (const int32_t[]){0}, 1, false);
+    }
+}
+
+/* c = a' b' with a' = a or a^T: da' = dc b'^T, db' = a'^T dc. */
+static void grad_matmul(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
+    trm_node a = {op->inputs[0]}, b = {op->inputs[1]};
+    bool ta = op->attrs.matmul.transpose_a, tb = op->attrs.matmul.transpose_b;
+    dx[0] = ta ? trm_matmul(graph, b, dy[0], tb, true) : trm_matmul(graph, dy[0], b, false, !tb);
+    dx[1] = tb ? trm_matmul(graph, dy[0], a, true, ta) : trm_matmul(graph, a, dy[0], !ta, false);
+}
+
+static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
+    const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
+    const trmi_value *y = trmi_output_of(graph, op, 0);
+    int64_t rows, inner;
+    bool transposed = op->kind == TRMI_OP_MATMUL && op->attrs.matmul.transpose_a;
+    if (op->kind == TRMI_OP_LINEAR) {
+        inner = b->shape.dim[1];
+    } else {
+        extents(&a->shape, transposed, &rows, &inner);
+    }
+    trmi_cost cost = {.flops = 2.0 * (double)trm_shape_count(&y->shape) * (double)inner};
+    const trmi_value *all[] = {a, b, y};
+    for (int i = 0; i < 3; i++) {
+        cost.bytes += (double)trm_shape_count(&all[i]->shape) * (double)trm_dtype_bytes(all[i]->dtype);
+    }
+    return cost;
+}
+
+const trmi_op_def trmi_op_linear = {"linear", infer_linear, grad_linear, cost_product, NULL};
+const trmi_op_def trmi_op_matmul = {"matmul", infer_matmul, grad_matmul, cost_product, NULL};
+
+trm_node trm_linear(trm_graph *graph, trm_node x, trm_node weight, trm_node bias) {
+    return trmi_graph_add1(graph, TRMI_OP_LINEAR, NULL, (trm_node[]){x, weight, bias},
+                           bias.id == 0 ? 2 : 3, NULL);
+}
+
+trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a, bool transpose_b) {
+    trmi_attrs attrs = {.matmul = {.transpose_a = transpose_a, .transpose_b = transpose_b}};
+    return trmi_graph_add1(graph, TRMI_OP_MATMUL, NULL, (trm_node[]){a, b}, 2, &attrs);
+}
