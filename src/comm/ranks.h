@@ -1,0 +1,111 @@
+/* comm/ranks.h, for tests only: runs a body on n ranks, as threads or as forked processes, and
+ * gathers what went wrong. Bodies do not assert (they are not in cmocka's thread); they EXPECT. */
+#ifndef TRMI_COMM_RANKS_H
+#define TRMI_COMM_RANKS_H
+
+#include "comm/rendezvous.h"
+#include "trireme/comm.h"
+
+#include "check.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct rank_context {
+    trmi_job *job;
+    int rank, size;
+    void *arg;
+    char failure[640]; /* empty: all is well */
+    int pid;
+} rank_context;
+
+typedef void rank_body(rank_context *context);
+
+#define EXPECT(condition, ...)                                                                     \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            int expect_used_ = snprintf(context->failure, sizeof context->failure,                 \
+                                        "%s:%d: %s: ", __FILE__, __LINE__, #condition);            \
+            expect_used_ = expect_used_ < 240 ? expect_used_ : 240;                                \
+            snprintf(context->failure + expect_used_, 400,               \
+                     "" __VA_ARGS__);                                                              \
+            return;                                                                                \
+        }                                                                                          \
+    } while (0)
+#define EXPECT_OK(call, err) EXPECT((call) == TRM_OK, "%s (%s:%d)", (err).message, (err).file, (err).line)
+
+typedef struct rank_start {
+    rank_context *context;
+    rank_body *body;
+} rank_start;
+
+static void *rank_thread(void *argument) {
+    rank_start *start = argument;
+    start->body(start->context);
+    return NULL;
+}
+
+/* Starts without waiting: for tests that kill ranks. Returns shared contexts [size]. */
+static inline rank_context *ranks_fork(trmi_job *job, int size, rank_body *body, void *arg) {
+    rank_context *contexts = mmap(NULL, (size_t)size * sizeof *contexts, PROT_READ | PROT_WRITE,
+                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int r = 0; r < size; r++) {
+        contexts[r] = (rank_context){.job = job, .rank = r, .size = size, .arg = arg};
+        fflush(NULL);
+        int pid = fork();
+        if (pid == 0) {
+            body(&contexts[r]);
+            _exit(contexts[r].failure[0] != '\0');
+        }
+        contexts[r].pid = pid;
+    }
+    return contexts;
+}
+
+static inline void ranks_report(const rank_context *contexts, int size, const char *what) {
+    for (int r = 0; r < size; r++) {
+        if (contexts[r].failure[0] != '\0') {
+            fail_msg("%s: rank %d of %d: %s", what, r, size, contexts[r].failure);
+        }
+    }
+}
+
+static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_body *body, void *arg,
+                             const char *what) {
+    trm_error err;
+    trmi_job *job = NULL;
+    CHECK_OK(trmi_job_create(size, ranks_per_host, &job, &err), err);
+    rank_context *contexts;
+    if (forked) {
+        contexts = ranks_fork(job, size, body, arg);
+        for (int r = 0; r < size; r++) {
+            int status = 0;
+            waitpid(contexts[r].pid, &status, 0);
+            if (WIFSIGNALED(status) || (WEXITSTATUS(status) != 0 && !contexts[r].failure[0])) {
+                snprintf(contexts[r].failure, sizeof contexts[r].failure,
+                         "ended with wait status 0x%x", status);
+            }
+        }
+    } else {
+        contexts = mmap(NULL, (size_t)size * sizeof *contexts, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        pthread_t threads[64];
+        rank_start starts[64];
+        for (int r = 0; r < size; r++) {
+            contexts[r] = (rank_context){.job = job, .rank = r, .size = size, .arg = arg};
+            starts[r] = (rank_start){&contexts[r], body};
+            pthread_create(&threads[r], NULL, rank_thread, &starts[r]);
+        }
+        for (int r = 0; r < size; r++) {
+            pthread_join(threads[r], NULL);
+        }
+    }
+    ranks_report(contexts, size, what);
+    munmap(contexts, (size_t)size * sizeof *contexts);
+    trmi_job_destroy(job);
+}
+
+#endif

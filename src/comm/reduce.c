@@ -1,0 +1,104 @@
+#include "comm/reduce.h"
+
+#include "base/cpu.h"
+#include "base/half.h"
+
+#include <string.h>
+
+const char *trm_reduce_name(trm_reduce reduce) {
+    static const char *const names[] = {"none", "sum", "mean", "prod", "max", "min"};
+    return reduce >= 0 && reduce <= TRM_REDUCE_MIN ? names[reduce] : "unknown";
+}
+
+trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce) {
+    if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 || (int)reduce > (int)TRMI_REDUCE_OPS) {
+        return NULL;
+    }
+    const trmi_reduce_table *table = &trmi_reduce_plain;
+#if defined(__x86_64__)
+    const trmi_cpu_features *cpu = trmi_cpu();
+    table = cpu->avx512 ? &trmi_reduce_avx512 : cpu->avx2 ? &trmi_reduce_avx2 : table;
+#endif
+    return (*table)[dtype - 1][reduce - 1];
+}
+
+static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+static bool is_float(trm_dtype dtype) {
+    return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
+}
+
+trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce) {
+    bool selects = reduce == TRM_REDUCE_MAX || reduce == TRM_REDUCE_MIN;
+    if (is_half(dtype) && !selects) {
+        return TRM_FLOAT32;
+    }
+    return !is_float(dtype) && reduce == TRM_REDUCE_MEAN ? TRM_INT64 : dtype;
+}
+
+static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
+    switch (dtype) {
+    case TRM_INT8:
+        return ((const int8_t *)from)[i];
+    case TRM_UINT8:
+        return ((const uint8_t *)from)[i];
+    case TRM_INT32:
+        return ((const int32_t *)from)[i];
+    default:
+        return ((const int64_t *)from)[i];
+    }
+}
+
+static void put_integer(void *to, trm_dtype dtype, int64_t i, int64_t value) {
+    switch (dtype) {
+    case TRM_INT8:
+        ((int8_t *)to)[i] = (int8_t)value;
+        break;
+    case TRM_UINT8:
+        ((uint8_t *)to)[i] = (uint8_t)value;
+        break;
+    case TRM_INT32:
+        ((int32_t *)to)[i] = (int32_t)value;
+        break;
+    default:
+        ((int64_t *)to)[i] = value;
+    }
+}
+
+void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dtype to_dtype,
+                       int64_t count) {
+    if (from_dtype == to_dtype) {
+        if (from != to) {
+            memcpy(to, from, (size_t)count * trm_dtype_bytes(to_dtype));
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (from_dtype == TRM_BFLOAT16) {
+            ((float *)to)[i] = trmi_bf16_to_float(((const uint16_t *)from)[i]);
+        } else if (from_dtype == TRM_FLOAT16) {
+            ((float *)to)[i] = trmi_f16_to_float(((const uint16_t *)from)[i]);
+        } else {
+            ((int64_t *)to)[i] = get_integer(from, from_dtype, i);
+        }
+    }
+}
+
+void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dtype dtype,
+                        int64_t count, int32_t divisor) {
+    if (from_dtype == dtype && (is_float(dtype) || divisor == 1)) {
+        const void *source = from;
+        if (from != to || divisor != 1) {
+            trmi_reduce_find(dtype, TRM_REDUCE_MEAN)(&to, 1, &source, 1, count, divisor);
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (is_half(dtype)) {
+            float value = ((const float *)from)[i] / (float)divisor;
+            ((uint16_t *)to)[i] = dtype == TRM_BFLOAT16 ? trmi_float_to_bf16(value)
+                                                        : trmi_float_to_f16(value);
+        } else {
+            put_integer(to, dtype, i, get_integer(from, from_dtype, i) / divisor);
+        }
+    }
+}

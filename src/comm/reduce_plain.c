@@ -1,0 +1,3 @@
+#define VECTOR_BYTES 16
+#define REDUCE_TABLE trmi_reduce_plain
+#include "comm/reduce_kernels.h"

@@ -1,0 +1,366 @@
+/* The collectives of one host. All of them are one of two motions:
+ *
+ *   pull     every rank copies (or sums) its blocks out of the senders' vectors into its own
+ *   slice    every rank sums its slice of all vectors and stores it into all of them (all-reduce, reduce)
+ *
+ * and take one of three ways, the same on every rank:
+ *
+ *   small    vectors lie in the slots of the post itself: one event
+ *   direct   vectors lie in memory that peers reach: post, motion, one more event
+ *   staged   vectors go through the stages chunk by chunk: one event a chunk
+ *
+ *   staged, chunk k:   [motion k][copy in k+1] event [copy out k] [motion k+1][copy in k+2] event ...
+ *   stage k%2 is filled before an event, used after it, and filled again only after the next one. */
+#include "comm/shm.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "comm/reduce.h"
+
+#include <string.h>
+
+/* What flows from rank src to rank dst: places in elements of src's send and dst's recv vector. */
+typedef struct flow {
+    int64_t from, to, count;
+} flow;
+
+static bool is_per_destination(trm_collective_kind kind) {
+    return kind == TRM_SCATTER || kind == TRM_ALLTOALL || kind == TRM_ALLTOALLV ||
+           kind == TRM_REDUCE_SCATTER || kind == TRM_REDUCE_SCATTERV;
+}
+static bool is_slice_kind(trm_collective_kind kind) {
+    return kind == TRM_ALLREDUCE || kind == TRM_REDUCE;
+}
+static bool sends(const trmi_op *op, int32_t rank) {
+    return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
+}
+static bool receives(const trmi_op *op, int32_t rank) {
+    return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
+}
+
+/* ALLTOALLV: `table` is src's (offset, count) of each destination. */
+static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const int64_t *table) {
+    flow f = {0};
+    if (op->kind == TRM_BARRIER || !sends(op, src) || !receives(op, dst)) {
+        return f;
+    }
+    if (op->kind == TRM_ALLTOALLV) {
+        f = (flow){table[2 * dst], op->recv_offsets[src], table[2 * dst + 1]};
+        return f;
+    }
+    bool per_destination = is_per_destination(op->kind);
+    bool per_source = op->kind == TRM_ALLGATHER || op->kind == TRM_ALLGATHERV ||
+                      op->kind == TRM_GATHER || op->kind == TRM_ALLTOALL;
+    f.from = per_destination ? trmi_op_offset(op, dst) : 0;
+    f.to = per_source ? trmi_op_offset(op, src) : 0;
+    f.count = per_destination ? trmi_op_count(op, dst)
+              : per_source    ? trmi_op_count(op, src)
+                              : op->count;
+    return f;
+}
+
+/* The part of every flow that is at hand: elements [start, start + limit) of each block. bases[src]
+ * is src's vector, or its stage, where the parts lie packed (per destination: `limit` apart). */
+typedef struct window {
+    int64_t start, limit;
+    bool packed;
+} window;
+
+static const int64_t *table_of(const trmi_shm *shm, const trmi_op *op, int32_t src) {
+    return op->kind != TRM_ALLTOALLV
+               ? NULL
+               : (const int64_t *)(const void *)(trmi_shm_slot_of(shm, src, shm->posts)->payload +
+                                                 sizeof(trmi_shm_references));
+}
+
+static const char *part_of(const trmi_shm *shm, const trmi_op *op, int32_t src, const flow *f,
+                           const window *w) {
+    int64_t element = w->packed ? (is_per_destination(op->kind) ? shm->me * w->limit : 0)
+                                : f->from + w->start;
+    return (const char *)shm->sources[src] + element * (int64_t)trm_dtype_bytes(op->dtype);
+}
+
+static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
+        flow f = flow_of(op, 0, shm->me, NULL);
+        int64_t count = trmi_min_i64(f.count - w->start, w->limit);
+        if (count > 0) {
+            void *target = (char *)op->recv + w->start * bytes;
+            for (int32_t src = 0; src < shm->n; src++) {
+                shm->targets[src] = (void *)(uintptr_t)part_of(shm, op, src, &f, w);
+            }
+            trmi_reduce_find(op->dtype, op->reduce)(&target, 1, (const void *const *)shm->targets,
+                                                    shm->n, count, op->divisor);
+        }
+        return;
+    }
+    for (int32_t i = 0; i < shm->n; i++) {
+        int32_t src = (shm->me + i) % shm->n; /* spread over the senders */
+        flow f = flow_of(op, src, shm->me, table_of(shm, op, src));
+        int64_t count = trmi_min_i64(f.count - w->start, w->limit);
+        if (count > 0) {
+            char *to = (char *)op->recv + (f.to + w->start) * bytes;
+            const char *from = part_of(shm, op, src, &f, w);
+            if (to != from) {
+                memcpy(to, from, (size_t)(count * bytes));
+            }
+        }
+    }
+}
+
+/* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements. */
+static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), unit = 64 / bytes;
+    int64_t units = (count + unit - 1) / unit;
+    int64_t first = trmi_min_i64(count, units * shm->me / shm->n * unit);
+    int64_t beyond = trmi_min_i64(count, units * (shm->me + 1) / shm->n * unit);
+    if (first == beyond) {
+        return;
+    }
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] = (const char *)shm->sources[r] + first * bytes;
+    }
+    for (int32_t t = 0; t < target_count; t++) {
+        shm->targets[t] = (char *)shm->targets[t] + first * bytes;
+    }
+    trmi_reduce_find(op->dtype, op->reduce)(shm->targets, target_count, shm->sources, shm->n,
+                                            beyond - first, op->divisor);
+}
+
+/* --- small ---------------------------------------------------------------------------------------- */
+static int64_t published_bytes(const trmi_shm *shm, const trmi_op *op) {
+    if (op->kind == TRM_BARRIER) {
+        return 0;
+    }
+    if (op->kind == TRM_ALLTOALLV) {
+        return INT64_MAX;
+    }
+    int64_t count = is_per_destination(op->kind) ? op->total : op->count;
+    for (int32_t r = 0; op->kind == TRM_ALLGATHERV && r < shm->n; r++) {
+        count = trmi_max_i64(count, op->counts[r]);
+    }
+    return count * (int64_t)trm_dtype_bytes(op->dtype);
+}
+
+static void run_small(trmi_shm *shm, const trmi_op *op) {
+    if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
+        return;
+    }
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] = trmi_shm_slot_of(shm, r, shm->posts)->payload;
+    }
+    if (is_slice_kind(op->kind)) {
+        void *target = op->recv;
+        trmi_reduce_find(op->dtype, op->reduce)(&target, 1, shm->sources, shm->n, op->count,
+                                                op->divisor);
+    } else {
+        pull(shm, op, &(window){.limit = INT64_MAX});
+    }
+}
+
+/* --- direct --------------------------------------------------------------------------------------- */
+static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
+    return (const trmi_shm_references *)(const void *)trmi_shm_slot_of(shm, rank, shm->posts)
+        ->payload;
+}
+
+static bool can_go_direct(const trmi_shm *shm, const trmi_op *op) {
+    for (int32_t r = 0; r < shm->n; r++) {
+        const trmi_shm_references *at = references_of(shm, r);
+        if ((sends(op, r) && at->send.region == TRMI_SHM_NOWHERE) ||
+            (is_slice_kind(op->kind) && receives(op, r) && at->recv.region == TRMI_SHM_NOWHERE)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
+                            int32_t *target_count, trm_error *err) {
+    size_t bytes = (size_t)op->count * trm_dtype_bytes(op->dtype);
+    *target_count = 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        const trmi_shm_references *at = references_of(shm, r);
+        char *place = NULL;
+        if (sends(op, r)) {
+            /* an all-to-allv's vector is as long as its sender says: its blocks are checked below */
+            size_t length = op->kind == TRM_ALLGATHERV
+                                ? (size_t)op->counts[r] * trm_dtype_bytes(op->dtype)
+                                : send_bytes;
+            TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->send, length, &place, err));
+            shm->sources[r] = place;
+        }
+        if (is_slice_kind(op->kind) && receives(op, r)) {
+            TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->recv, bytes, &place, err));
+            shm->targets[(*target_count)++] = place;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status run_direct(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    size_t send_bytes = op->kind == TRM_ALLTOALLV ? 0
+                        : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
+                              trm_dtype_bytes(op->dtype);
+    int32_t target_count = 0;
+    trm_error cause;
+    if (reach_all(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
+        return trmi_group_poison(&shm->base.group, &cause, err);
+    }
+    if (is_slice_kind(op->kind)) {
+        slice(shm, op, op->count, target_count);
+    } else if (receives(op, shm->me)) {
+        pull(shm, op, &(window){.limit = INT64_MAX});
+    }
+    return trmi_shm_meet(shm, op, err);
+}
+
+/* --- staged --------------------------------------------------------------------------------------- */
+static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t round) {
+    if (!sends(op, shm->me)) {
+        return;
+    }
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    char *stage = trmi_shm_stage_of(shm, shm->me, round);
+    int32_t blocks = is_per_destination(op->kind) ? shm->n : 1;
+    for (int32_t b = 0; b < blocks; b++) {
+        /* where every destination gets the same, any that receives at all will do */
+        int32_t dst = blocks > 1 ? b : receives(op, shm->me) ? shm->me : op->root;
+        flow f = flow_of(op, shm->me, dst, table_of(shm, op, shm->me));
+        int64_t count = trmi_min_i64(f.count - w->start, w->limit);
+        if (count > 0) {
+            memcpy(stage + b * w->limit * bytes,
+                   (const char *)op->send + (f.from + w->start) * bytes, (size_t)(count * bytes));
+        }
+    }
+}
+
+static int64_t longest_block(const trmi_shm *shm, const trmi_op *op) {
+    int64_t longest = op->counts == NULL && op->kind != TRM_ALLTOALLV ? op->count : 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        if (op->kind == TRM_ALLTOALLV) {
+            longest = trmi_max_i64(longest,
+                                   (int64_t)trmi_shm_slot_of(shm, r, shm->posts)->extent);
+        } else if (op->counts != NULL) {
+            longest = trmi_max_i64(longest, op->counts[r]);
+        }
+    }
+    return longest;
+}
+
+static void stage_motion(trmi_shm *shm, const trmi_op *op, const window *w, int64_t round) {
+    int32_t target_count = 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] = trmi_shm_stage_of(shm, r, round);
+        if (is_slice_kind(op->kind) && receives(op, r)) {
+            shm->targets[target_count++] = trmi_shm_stage_of(shm, r, round);
+        }
+    }
+    if (is_slice_kind(op->kind)) {
+        slice(shm, op, trmi_min_i64(op->count - w->start, w->limit), target_count);
+    } else if (receives(op, shm->me)) {
+        pull(shm, op, w);
+    }
+}
+
+static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    int64_t limit = (int64_t)shm->stage_bytes / bytes;
+    limit = is_per_destination(op->kind) ? limit / shm->n : limit;
+    int64_t rounds = (longest_block(shm, op) + limit - 1) / limit;
+    window w = {.limit = limit, .packed = true};
+    copy_in(shm, op, &w, 0);
+    TRMI_TRY(trmi_shm_meet(shm, op, err));
+    for (int64_t round = 0; round < rounds; round++) {
+        window next = {.start = w.start + limit, .limit = limit, .packed = true};
+        stage_motion(shm, op, &w, round);
+        copy_in(shm, op, &next, round + 1);
+        TRMI_TRY(trmi_shm_meet(shm, op, err));
+        if (is_slice_kind(op->kind) && receives(op, shm->me)) {
+            int64_t count = trmi_min_i64(op->count - w.start, limit);
+            memcpy((char *)op->recv + w.start * bytes, trmi_shm_stage_of(shm, shm->me, round),
+                   (size_t)(count * bytes));
+        }
+        w = next;
+    }
+    return TRM_OK;
+}
+
+/* --- all together --------------------------------------------------------------------------------- */
+static void fill_slot(trmi_shm *shm, const trmi_op *op, bool small) {
+    trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
+    slot->signature[0] = op->signature[0];
+    slot->signature[1] = op->signature[1];
+    size_t bytes = trm_dtype_bytes(op->dtype);
+    if (small) {
+        if (op->kind != TRM_BARRIER && sends(op, shm->me)) {
+            int64_t count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
+                            : is_per_destination(op->kind) ? op->total
+                                                             : op->count;
+            memcpy(slot->payload, op->send, (size_t)count * bytes);
+        }
+        return;
+    }
+    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE, .recv.region = TRMI_SHM_NOWHERE};
+    int64_t send_count = is_per_destination(op->kind) ? op->total : op->count;
+    send_count = op->kind == TRM_ALLGATHERV ? op->counts[shm->me] : send_count;
+    if (op->kind == TRM_ALLTOALLV) {
+        int64_t *table = (int64_t *)(void *)(slot->payload + sizeof at);
+        slot->extent = 0, send_count = 0;
+        for (int32_t r = 0; r < shm->n; r++) {
+            table[2 * r] = op->send_offsets[r];
+            table[2 * r + 1] = op->send_counts[r];
+            slot->extent = (uint64_t)trmi_max_i64((int64_t)slot->extent, op->send_counts[r]);
+            send_count = trmi_max_i64(send_count, op->send_offsets[r] + op->send_counts[r]);
+        }
+    }
+    if (!shm->no_direct) {
+        if (sends(op, shm->me)) {
+            at.send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes,
+                                    shm->one_process);
+        }
+        if (is_slice_kind(op->kind) && receives(op, shm->me)) {
+            at.recv = trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
+                                    shm->one_process);
+        }
+    }
+    memcpy(slot->payload, &at, sizeof at);
+}
+
+static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    for (int32_t r = 0; r < shm->n; r++) {
+        const trmi_shm_slot *slot = trmi_shm_slot_of(shm, r, shm->posts);
+        if (slot->signature[0] != op->signature[0] || slot->signature[1] != op->signature[1]) {
+            return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, slot->signature, err);
+        }
+        if (op->kind == TRM_ALLTOALLV) {
+            int64_t sent = table_of(shm, op, r)[2 * shm->me + 1];
+            if (sent != op->recv_counts[r]) {
+                const int32_t *members = shm->base.group.members;
+                trm_error cause;
+                char what[96];
+                TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree: rank %d sends %lld elements to "
+                          "rank %d, which expects %lld, in %s", members[r], (long long)sent,
+                          members[shm->me], (long long)op->recv_counts[r],
+                          trmi_op_format(op, what, sizeof what));
+                return trmi_group_poison(&shm->base.group, &cause, err);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    bool small = published_bytes(shm, op) <= TRMI_SHM_SMALL_BYTES;
+    fill_slot(shm, op, small);
+    trmi_shm_post(shm);
+    TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
+    TRMI_TRY(check_posts(shm, op, err));
+    if (small) {
+        run_small(shm, op);
+        return TRM_OK;
+    }
+    return can_go_direct(shm, op) ? run_direct(shm, op, err) : run_staged(shm, op, err);
+}

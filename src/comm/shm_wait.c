@@ -1,0 +1,166 @@
+/* Events of a group: arrive, ring whoever sleeps, wait for the others. The drawing is in shm.h. */
+#include "comm/shm.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "comm/futex.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define RELAX() _mm_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+static const double slice_seconds = 0.05;
+
+/* Everything stored before is visible before anything loaded after. */
+static void full_fence(trmi_shm *shm) {
+#if defined(__SANITIZE_THREAD__)
+    atomic_fetch_add(&shm->head->sleepers, 0); /* the sanitizer knows no fences */
+#else
+    (void)shm;
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+static void ring(trmi_shm *shm) {
+    if (atomic_load(&shm->head->sleepers) != 0) {
+        atomic_fetch_add(&shm->head->bell, 1);
+        trmi_futex_wake((uint32_t *)(void *)&shm->head->bell, INT32_MAX);
+    }
+}
+
+/* In a counted group the last one to arrive rings, at once. Otherwise ringing is left to the first
+ * wait: a fence right behind the store would put the store's latency on the critical path. */
+static void arrived(trmi_shm *shm) {
+    shm->events++;
+    if (shm->counted &&
+        atomic_fetch_add(&shm->head->arrivals, 1) + 1 == shm->events * (uint64_t)shm->n) {
+        ring(shm);
+    }
+}
+
+void trmi_shm_post(trmi_shm *shm) {
+    shm->posts++;
+    atomic_store_explicit(&trmi_shm_slot_of(shm, shm->me, shm->posts)->sequence, shm->posts,
+                          memory_order_release);
+    arrived(shm);
+}
+
+void trmi_shm_arrive(trmi_shm *shm) {
+    shm->phases++;
+    atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
+    arrived(shm);
+}
+
+static bool has_posted(const trmi_shm *shm, int32_t rank) {
+    return atomic_load_explicit(&trmi_shm_slot_of(shm, rank, shm->posts)->sequence,
+                                memory_order_acquire) >= shm->posts;
+}
+
+static bool has_arrived(const trmi_shm *shm, int32_t rank) {
+    return atomic_load_explicit(&shm->lines[rank].phase, memory_order_acquire) >= shm->phases;
+}
+
+typedef bool rank_test(const trmi_shm *shm, int32_t rank);
+
+/* True once all have come; *next is the first rank not yet seen. */
+static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next) {
+    while (*next < shm->n && test(shm, *next)) {
+        ++*next;
+    }
+    return *next == shm->n;
+}
+
+static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
+    if (shm->counted &&
+        atomic_load(&shm->head->arrivals) < shm->events * (uint64_t)shm->n) {
+        return false;
+    }
+    return all_here(shm, test, next);
+}
+
+/* A rank that left in order while others wait for it is an error like a death, but ours to find. */
+static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op,
+                                trmi_wait *wait, trm_error *err) {
+    char what[96];
+    trmi_op_format(op, what, sizeof what);
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->missing[r] = !test(shm, r);
+        if (shm->missing[r] && atomic_load(&shm->lines[r].left) && !test(shm, r)) {
+            const trmi_group *group = &shm->base.group;
+            trm_error cause;
+            TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still waits for it in %s",
+                      group->members[r], group->name, group->members[shm->me], what);
+            return trmi_group_poison(group, &cause, err);
+        }
+    }
+    return trmi_wait_check(wait, &shm->base.group, shm->missing, what, err);
+}
+
+static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, const trmi_op *op,
+                              trm_error *err) {
+    trm_status status = TRM_OK;
+    trmi_wait wait = {.start = trmi_os_now()};
+    double next_check = wait.start + slice_seconds;
+    atomic_fetch_add(&shm->head->sleepers, 1);
+    for (;;) {
+        uint32_t bell = atomic_load(&shm->head->bell);
+        if (event_complete(shm, test, &next)) {
+            break;
+        }
+        trmi_futex_wait((uint32_t *)(void *)&shm->head->bell, bell, slice_seconds);
+        if (trmi_bootstrap_healthy(shm->base.group.bootstrap) && trmi_os_now() < next_check) {
+            continue;
+        }
+        next_check = trmi_os_now() + slice_seconds;
+        if (!event_complete(shm, test, &next) &&
+            (status = check_missing(shm, test, op, &wait, err)) != TRM_OK) {
+            break;
+        }
+    }
+    atomic_fetch_sub(&shm->head->sleepers, 1);
+    return status;
+}
+
+static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_op *op,
+                                    trm_error *err) {
+    int32_t next = 0;
+    bool here = false;
+    if (shm->counted) {
+        return event_complete(shm, test, &next) ? TRM_OK : sleep_until(shm, test, next, op, err);
+    }
+    for (int i = 0; i < TRMI_SHM_SPIN_LOOPS && !(here = all_here(shm, test, &next)); i++) {
+        RELAX();
+    }
+    full_fence(shm);
+    ring(shm);
+    if (here) {
+        return TRM_OK;
+    }
+    double start = trmi_os_now();
+    double spin = shm->base.background ? 0 : 1e-6 * shm->spin_microseconds;
+    do {
+        for (int i = 0; i < TRMI_SHM_SPIN_LOOPS; i++) {
+            if (all_here(shm, test, &next)) {
+                return TRM_OK;
+            }
+            RELAX();
+        }
+    } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
+    return sleep_until(shm, test, next, op, err);
+}
+
+trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    return wait_event(shm, has_posted, op, err);
+}
+
+trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    return wait_event(shm, has_arrived, op, err);
+}
+
+trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    trmi_shm_arrive(shm);
+    return wait_event(shm, has_arrived, op, err);
+}
