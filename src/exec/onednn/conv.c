@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const trmi_conv_algorithm *const trmi_conv_algorithms[] = {&trmi_conv_dnnl, NULL};
+const trmi_conv_algorithm *const trmi_conv_algorithms[] = {&trmi_conv_gather_gemm, &trmi_conv_dnnl, NULL};
 
 /* What a bound step keeps. */
 typedef struct bound {
@@ -49,12 +49,41 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
 
 /* ---- choice -------------------------------------------------------------------------------------- */
 
+enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1 };
+
+/* Algorithms that can, fastest expected first; returns how many. */
+static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS]) {
+    double seconds[ALGORITHMS];
+    int count = 0;
+    for (int i = 0; i < ALGORITHMS; i++) {
+        const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
+        if (!a->can(p)) {
+            continue;
+        }
+        double t = a->guess(p, threads);
+        int at = count++;
+        for (; at > 0 && seconds[at - 1] > t; at--) {
+            seconds[at] = seconds[at - 1];
+            out[at] = out[at - 1];
+        }
+        seconds[at] = t;
+        out[at] = a;
+    }
+    return count;
+}
+
 /* The best algorithm for the problem, created. */
 static trm_status choose(trmi_onednn *backend, const trmi_conv_problem *problem, bound *out,
                          int64_t *scratch, trm_error *err) {
-    out->direction = problem->direction;
-    out->algorithm = trmi_conv_algorithms[0];
-    return out->algorithm->create(backend, problem, &out->state, scratch, err);
+    const trmi_conv_algorithm *order[ALGORITHMS];
+    int count = rank(problem, backend->threads, order);
+    trm_status status = TRM_UNSUPPORTED;
+    for (int i = 0; i < count && status == TRM_UNSUPPORTED; i++) {
+        out->direction = problem->direction;
+        out->algorithm = order[i];
+        status = order[i]->create(backend, problem, &out->state, scratch, err);
+    }
+    return status;
 }
 
 /* ---- run ------------------------------------------------------------------------------------------ */

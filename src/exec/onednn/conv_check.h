@@ -234,12 +234,11 @@ static inline void check_memory_free(conv_memory *m) {
     trmi_free(m->bias);
 }
 
-/* Relative error of what lies in `m` against the naive result (computed into `t`). */
-static inline double check_compare(const trmi_conv_problem *p, conv_data *t, const conv_memory *m) {
+/* Relative error of what lies in `m` against the naive result in `t`. */
+static inline double check_compare(const trmi_conv_problem *p, const conv_data *t, const conv_memory *m) {
     int64_t xd[4] = {p->n, p->c, p->h, p->w}, yd[4] = {p->n, p->o, p->oh, p->ow};
     int64_t wd[4] = {p->o, p->c / p->groups, p->kh, p->kw}, count;
     double *got, error;
-    check_naive(p, t);
     if (p->direction == TRMI_CONV_FORWARD) {
         count = trmi_conv_result_count(p);
         got = trmi_alloc((size_t)count * sizeof *got);
@@ -258,6 +257,32 @@ static inline double check_compare(const trmi_conv_problem *p, conv_data *t, con
     }
     trmi_free(got);
     return error;
+}
+
+/* ---- one algorithm ------------------------------------------------------------------------------------ */
+
+static inline trmi_conv_args check_args(const conv_memory *m, char *scratch) {
+    return (trmi_conv_args){.image = m->image, .weights = m->weights, .result = m->result,
+                            .bias = m->bias, .scratch = scratch};
+}
+
+/* Creates, runs and frees one algorithm; the scratch is filled with NaN first. */
+static inline trm_status check_run(trmi_onednn *backend, const trmi_conv_algorithm *algorithm,
+                                   const trmi_conv_problem *p, const conv_memory *m,
+                                   trm_error *err) {
+    void *state = NULL;
+    int64_t bytes = 0;
+    trm_status status = algorithm->create(backend, p, &state, &bytes, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    char *scratch = trmi_alloc((size_t)bytes);
+    memset(scratch, 0xFF, (size_t)bytes);
+    trmi_conv_args args = check_args(m, scratch);
+    status = algorithm->run(state, &args, err);
+    trmi_free(scratch);
+    algorithm->destroy(state);
+    return status;
 }
 
 /* ---- a step of a program, by hand ------------------------------------------------------------------ */

@@ -12,7 +12,33 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* Every algorithm that says it can, by itself. */
+static void check_algorithms(const trmi_conv_problem *p, double tolerance) {
+    char key[256];
+    trmi_conv_key(p, key, sizeof key);
+    conv_data want = check_make(p);
+    check_naive(p, &want);
+    for (int i = 0; trmi_conv_algorithms[i] != NULL; i++) {
+        const trmi_conv_algorithm *algorithm = trmi_conv_algorithms[i];
+        trm_error err = {0};
+        conv_memory m = check_memory(p, &want);
+        if (!algorithm->can(p)) {
+            check_memory_free(&m);
+            continue;
+        }
+        trm_status status = check_run(trmi_onednn_of(backend), algorithm, p, &m, &err);
+        double error = status == TRM_OK ? check_compare(p, &want, &m) : 0;
+        if ((status != TRM_OK && status != TRM_UNSUPPORTED) || !(error <= tolerance)) {
+            fail_msg("%s by %s: status %d %s, relative error %g, at most %g", key, algorithm->name,
+                     status, err.message, error, tolerance);
+        }
+        check_memory_free(&m);
+    }
+    check_free(&want);
+}
+
 static void check(const trmi_conv_problem *p, double tolerance) {
+    check_algorithms(p, tolerance);
     trm_error err = {0};
     char key[256];
     conv_data t = check_make(p);
@@ -22,6 +48,7 @@ static void check(const trmi_conv_problem *p, double tolerance) {
     if (status != TRM_OK) {
         fail_msg("%s: %s", key, err.message);
     }
+    check_naive(p, &t);
     double error = check_compare(p, &t, &m);
     if (!(error <= tolerance)) {
         fail_msg("%s: relative error %g, at most %g", key, error, tolerance);

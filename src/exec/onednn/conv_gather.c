@@ -1,0 +1,354 @@
+/* Forward and data gradient as matrix products over gathered rows (conv_geometry.h).
+ *
+ *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
+ *                      (L2), multiply with every panel of B
+ *   wide (few rows)    all rows gathered once; then panels: pack a piece of B (L1), use it for all
+ *                      rows at once, so that large weights are read exactly once
+ *
+ *   scratch:  [ packed B | per thread: A, row offsets, sums ]      wide: [ A of all uses | per thread ]
+ *
+ * Sums are in fixed order: the bits do not depend on the number of threads.
+ */
+#include "exec/onednn/conv_geometry.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256 };
+
+typedef struct task {
+    const trmi_conv_group *group;
+    int64_t row, rows;
+} task;
+
+typedef struct gather_conv {
+    trmi_conv_problem problem;
+    trmi_conv_geometry g;
+    const trmi_gemm_isa *isa;
+    int threads;
+    bool wide, direct; /* direct: tiles store into the output itself */
+    int64_t panels, ldb;
+    int64_t *block_at; /* floats: where a block's panels begin in packed B; wide: a use's rows */
+    int64_t shared_floats, thread_floats; /* scratch */
+    task *tasks;
+    int64_t tasks_count;
+} gather_conv;
+
+/* A thread's part of the scratch. */
+typedef struct workspace {
+    float *a, *sums;
+    int64_t *offsets, *sum_offsets;
+} workspace;
+
+static workspace workspace_of(const gather_conv *c, char *scratch) {
+    int64_t rows = c->wide ? WIDE_ROWS : ROWS;
+    char *at = scratch + (c->shared_floats + c->thread_floats * omp_get_thread_num()) * 4;
+    workspace w;
+    w.offsets = (int64_t *)at;
+    w.sum_offsets = w.offsets + rows;
+    w.a = (float *)(w.sum_offsets + rows);
+    w.sums = w.a + (c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE);
+    return w;
+}
+
+static int64_t workspace_floats(const gather_conv *c) {
+    int64_t rows = c->wide ? WIDE_ROWS : ROWS;
+    int64_t a = c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE;
+    int64_t sums = c->direct ? 0 : rows * c->isa->nr * (c->wide ? 1 : PANELS);
+    return trmi_round_up(rows * 4 + a + sums, 16);
+}
+
+/* ---- B ----------------------------------------------------------------------------------------------- */
+
+/* Panel `panel` of block `b` from the weights [tap][I][O]: k = channels of x and columns O, or, for
+ * the data gradient, k = O and columns I. */
+static void pack_panel(const gather_conv *c, const void *weights, const trmi_conv_block *b,
+                       int64_t panel, float *to) {
+    const trmi_conv_problem *p = &c->problem;
+    int64_t nr = c->isa->nr, column = panel * nr, bytes = (int64_t)trm_dtype_bytes(p->weights_type);
+    int columns = (int)trmi_min_i64(nr, c->g.out_c - column);
+    const char *w = weights;
+    if (!c->g.flipped) {
+        int64_t at = (b->tap * p->c + b->channel) * p->o + column;
+        c->isa->pack(to, w + at * bytes, p->weights_type, p->o, b->k, columns);
+        return;
+    }
+    for (int32_t t = 0; t < b->taps; t++) {
+        int64_t tap = trmi_conv_weight_tap(&c->g, b->tap + t);
+        int64_t at = (tap * p->c + column) * p->o + b->channel;
+        c->isa->pack_transposed(to + t * b->channels * nr, w + at * bytes, p->weights_type, p->o,
+                                b->channels, columns);
+    }
+}
+
+static void pack_all(const gather_conv *c, const void *weights, float *packed) {
+    int64_t items = c->g.blocks_count * c->panels;
+#pragma omp for schedule(dynamic, 4)
+    for (int64_t i = 0; i < items; i++) {
+        int64_t block = i / c->panels, panel = i % c->panels;
+        if (c->g.block_used[block]) {
+            const trmi_conv_block *b = &c->g.blocks[block];
+            pack_panel(c, weights, b, panel, packed + c->block_at[block] + panel * b->k * c->isa->nr);
+        }
+    }
+}
+
+/* ---- products ------------------------------------------------------------------------------------------ */
+
+/* All rows of A times one panel, in tiles of nearly equal height. */
+static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
+                     int64_t k, float *out, const int64_t *offsets, int columns, bool add) {
+    int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
+    for (int64_t i = 0, row = 0; i < tiles; i++) {
+        int height = (int)(low + (i < more));
+        c->isa->tile_rows(height, a + row * TRMI_TILE_STRIDE, panel, k, out, offsets + row, columns,
+                          add);
+        row += height;
+    }
+}
+
+/* Sums of `count` columns from `column` on go to the output with bias and rounding. */
+static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, const float *sums,
+                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column,
+                   int64_t count) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    const float *bias = c->problem.bias ? args->bias + column : NULL;
+    for (int64_t r = 0; r < rows; r++) {
+        c->isa->narrow((char *)out + (offsets[r] + column) * bytes, c->g.out_type, sums + r * ld,
+                       bias, count);
+    }
+}
+
+static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
+                  const int64_t *offsets, int64_t rows) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    for (int64_t r = 0; r < rows; r++) {
+        char *to = (char *)out + offsets[r] * bytes;
+        memset(to, 0, (size_t)(c->g.out_c * bytes));
+        if (c->problem.bias) {
+            c->isa->narrow(to, c->g.out_type, args->bias, NULL, c->g.out_c);
+        }
+    }
+}
+
+/* ---- tall ------------------------------------------------------------------------------------------------ */
+
+static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
+                     const float *packed, const task *t, const workspace *w) {
+    int64_t nr = c->isa->nr, wide = PANELS * nr;
+    trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
+    if (t->group->uses_count == 0) {
+        clear(c, args, out, w->offsets, t->rows);
+        return;
+    }
+    const trmi_conv_use *uses = &c->g.uses[t->group->uses];
+    for (int64_t first = 0; first < c->panels; first += PANELS) {
+        int64_t last = trmi_min_i64(first + PANELS, c->panels);
+        for (int32_t u = 0; u < t->group->uses_count; u++) {
+            int64_t k = c->g.blocks[uses[u].block].k;
+            if (first == 0 || t->group->uses_count > 1) {
+                trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
+                                 TRMI_TILE_STRIDE);
+            }
+            for (int64_t j = first; j < last; j++) {
+                const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
+                int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
+                multiply(c, t->rows, w->a, panel, k,
+                         c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
+                         c->direct ? w->offsets : w->sum_offsets, columns, u > 0);
+            }
+        }
+        if (!c->direct) {
+            finish(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
+                   trmi_min_i64(wide, c->g.out_c - first * nr));
+        }
+    }
+}
+
+static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
+    float *packed = (float *)args->scratch;
+#pragma omp parallel num_threads(c->threads)
+    {
+        workspace w = workspace_of(c, args->scratch);
+        for (int64_t i = 0; i < ROWS; i++) {
+            w.sum_offsets[i] = i * PANELS * c->isa->nr;
+        }
+        pack_all(c, args->weights, packed);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < c->tasks_count; i++) {
+            run_rows(c, args, input, out, packed, &c->tasks[i], &w);
+        }
+    }
+}
+
+/* ---- wide -------------------------------------------------------------------------------------------------- */
+
+static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out,
+                      const float *rows_a, const trmi_conv_group *group, int64_t j,
+                      const workspace *w) {
+    int64_t nr = c->isa->nr;
+    int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
+    trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
+    if (group->uses_count == 0) {
+        if (j == 0) {
+            clear(c, args, out, w->offsets, group->rows);
+        }
+        return;
+    }
+    for (int32_t u = 0; u < group->uses_count; u++) {
+        int32_t use = group->uses + u;
+        const trmi_conv_block *b = &c->g.blocks[c->g.uses[use].block];
+        pack_panel(c, args->weights, b, j, w->a);
+        multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
+                 c->direct ? (float *)out + j * nr : w->sums,
+                 c->direct ? w->offsets : w->sum_offsets, columns, u > 0);
+    }
+    if (!c->direct) {
+        finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);
+    }
+}
+
+static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
+    float *rows_a = (float *)args->scratch;
+    int64_t items = c->panels * c->g.groups_count;
+#pragma omp parallel num_threads(c->threads)
+    {
+        workspace w = workspace_of(c, args->scratch);
+        for (int64_t i = 0; i < WIDE_ROWS; i++) {
+            w.sum_offsets[i] = i * c->isa->nr;
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < c->tasks_count; i++) { /* a task per use: its group is in order */
+            const trmi_conv_group *group = c->tasks[i].group;
+            trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[i], 0, group->rows,
+                             rows_a + c->block_at[i], TRMI_TILE_STRIDE);
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < items; i++) {
+            run_panel(c, args, out, rows_a, &c->g.groups[i / c->panels], i % c->panels, &w);
+        }
+    }
+}
+
+/* ---- the algorithm -------------------------------------------------------------------------------------------- */
+
+static bool gather_can(const trmi_conv_problem *p) {
+    return p->direction != TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
+           p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
+}
+
+static double gather_guess(const trmi_conv_problem *p, int threads) {
+    double rate = 170e9, flops = trmi_conv_flops(p);
+    if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
+        flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
+    }
+    return flops / rate / threads + 10e-6;
+}
+
+static bool plan_tall(gather_conv *c) {
+    int64_t total = 0;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        c->tasks_count += (c->g.groups[i].rows + ROWS - 1) / ROWS;
+    }
+    c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
+    c->block_at =
+        trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
+    if (c->tasks == NULL || c->block_at == NULL) {
+        return false;
+    }
+    task *t = c->tasks;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        const trmi_conv_group *group = &c->g.groups[i];
+        int64_t parts = (group->rows + ROWS - 1) / ROWS, row = 0;
+        for (int64_t k = 0; k < parts; k++, t++) {
+            int64_t rows = group->rows / parts + (k < group->rows % parts);
+            *t = (task){.group = group, .row = row, .rows = rows};
+            row += rows;
+        }
+    }
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        c->block_at[i] = total;
+        total += c->g.block_used[i] ? c->g.blocks[i].k * c->isa->nr * c->panels : 0;
+    }
+    c->shared_floats = trmi_round_up(total, 16);
+    return true;
+}
+
+static bool plan_wide(gather_conv *c) {
+    int64_t total = 0;
+    c->tasks_count = c->g.uses_count;
+    c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
+    c->block_at = trmi_arena_alloc(&c->g.arena, (size_t)c->g.uses_count * sizeof *c->block_at);
+    if (c->tasks == NULL || c->block_at == NULL) {
+        return false;
+    }
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        const trmi_conv_group *group = &c->g.groups[i];
+        for (int32_t u = 0; u < group->uses_count; u++) {
+            c->tasks[group->uses + u].group = group;
+            c->block_at[group->uses + u] = total;
+            total += group->rows * TRMI_TILE_STRIDE;
+        }
+    }
+    c->shared_floats = total;
+    return true;
+}
+
+static void gather_destroy(void *state) {
+    gather_conv *c = state;
+    if (c != NULL) {
+        trmi_conv_geometry_free(&c->g);
+        trmi_free(c);
+    }
+}
+
+static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                                int64_t *scratch, trm_error *err) {
+    gather_conv *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    trm_status status = trmi_conv_geometry_init(&c->g, p, err);
+    if (status != TRM_OK) {
+        trmi_free(c);
+        return status;
+    }
+    c->problem = *p;
+    c->isa = trmi_gemm();
+    c->threads = backend->threads;
+    c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
+    c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
+    c->wide = c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS;
+    if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
+        gather_destroy(c);
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    c->thread_floats = workspace_floats(c);
+    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *state = c;
+    return TRM_OK;
+}
+
+static trm_status gather_run(const void *state, const trmi_conv_args *args, trm_error *err) {
+    const gather_conv *c = state;
+    (void)err;
+    const void *input = c->g.flipped ? args->result : args->image;
+    void *out = c->g.flipped ? args->image : args->result;
+    if (c->wide) {
+        run_wide(c, args, input, out);
+    } else {
+        run_tall(c, args, input, out);
+    }
+    return TRM_OK;
+}
+
+const trmi_conv_algorithm trmi_conv_gather_gemm = {.name = "gemm",
+                                                   .can = gather_can,
+                                                   .guess = gather_guess,
+                                                   .create = gather_create,
+                                                   .run = gather_run,
+                                                   .destroy = gather_destroy};

@@ -1,0 +1,60 @@
+/* exec/onednn/gemm_isa.h: the inner loops of every matrix product, one table per instruction set.
+ *
+ *   A "rows":  a[i * TRMI_TILE_STRIDE + k]     copied rows, k contiguous (pixels x channels)
+ *   A "cols":  a[k * TRMI_TILE_COLS + i]       packed for X^T dY (weight gradients)
+ *   B panel:   b[k * nr + j]                   nr columns wide, zero-padded
+ *
+ *        b: k x nr, streams through L1/L2
+ *        +---------+
+ *   a:   | tile in |   tile: rows x nr sums kept in registers over all k,
+ *   rows | regs    |   then stored to, or added to, c[row_offset[i] + j]
+ *        +---------+
+ */
+#ifndef TRMI_EXEC_ONEDNN_GEMM_ISA_H
+#define TRMI_EXEC_ONEDNN_GEMM_ISA_H
+
+#include "trireme/base.h"
+
+enum {
+    TRMI_TILE_K = 256,      /* longest k of one block */
+    TRMI_TILE_STRIDE = 272, /* floats between rows of A: no power of two */
+    TRMI_TILE_COLS = 16,    /* floats between k of A "cols" */
+    TRMI_TILE_ROWS_MAX = 14,
+    TRMI_TILE_NR_MAX = 32
+};
+
+typedef struct trmi_gemm_isa {
+    const char *name;
+    int mr, nr; /* the register tile: rows at most, columns exactly */
+    /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
+    void (*tile_rows)(int rows, const float *a, const float *b, int64_t k, float *c,
+                      const int64_t *row_offset, int columns, bool add);
+    void (*tile_cols)(int rows, const float *a, const float *b, int64_t k, float *c,
+                      const int64_t *row_offset, int columns, bool add);
+    /* to[i] = from[i] as float32; from is FLOAT32 or BFLOAT16. */
+    void (*widen)(float *to, const void *from, trm_dtype type, int64_t count);
+    /* The same for `rows` rows of `count`; strides in elements. */
+    void (*widen_rows)(float *to, int64_t to_stride, const void *from, trm_dtype type,
+                       int64_t from_stride, int64_t rows, int64_t count);
+    /* to[i] = max(0, from[i] * scale[i] + shift[i]), or without the maximum. */
+    void (*widen_affine)(float *to, const void *from, trm_dtype type, int64_t count,
+                         const float *scale, const float *shift, bool relu);
+    /* to[i] = from[i] (+ bias[i]) rounded to FLOAT32 or BFLOAT16. bias may be NULL. */
+    void (*narrow)(void *to, trm_dtype type, const float *from, const float *bias, int64_t count);
+    /* to[i] = sum over s of from[s * stride + i], in order of s. */
+    void (*sum)(float *to, const float *from, int64_t stride, int64_t terms, int64_t count);
+    /* B panel of `columns` <= nr from rows of k: from[k * ld + j], and from columns: from[j * ld + k]. */
+    void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
+    void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                            int columns);
+} trmi_gemm_isa;
+
+extern const trmi_gemm_isa trmi_gemm_plain;
+#if defined(__x86_64__)
+extern const trmi_gemm_isa trmi_gemm_avx2, trmi_gemm_avx512;
+#endif
+
+/* The best that this CPU runs (trmi_cpu, so TRIREME_ISA lowers it). */
+const trmi_gemm_isa *trmi_gemm(void);
+
+#endif

@@ -1,0 +1,350 @@
+/* exec/onednn/gemm_isa_body.h: the functions of a trmi_gemm_isa, written once with the compiler's
+ * vectors. Included by gemm_isa_*.c, which define VL (floats per vector), VN (vectors per tile row),
+ * MR (tile rows) and NAME. Each is compiled with its own instruction set.
+ */
+#include "exec/onednn/gemm_isa.h"
+
+#include "base/half.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(VL * 4)));
+typedef int32_t vec_int __attribute__((vector_size(VL * 4)));
+typedef uint32_t vec_bits __attribute__((vector_size(VL * 4)));
+typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
+/* The same in memory: any address, any declared type. */
+typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
+
+enum { NR = VL * VN };
+
+/* ---- tiles -------------------------------------------------------------------------------------- */
+
+/* The sums of one register tile leave: whole vectors, or element by element at the right edge. */
+INLINE void tile_store(const int rows, vec sum[MR][VN], float *c, const int64_t *row_offset,
+                       int columns, bool add) {
+    if (columns == NR) {
+        for (int i = 0; i < rows; i++) {
+            vec_memory *to = (vec_memory *)(c + row_offset[i]);
+            for (int j = 0; j < VN; j++) {
+                vec old = add ? (vec)to[j] : (vec){0};
+                to[j] = old + sum[i][j];
+            }
+        }
+        return;
+    }
+    for (int i = 0; i < rows; i++) {
+        float row[NR];
+        memcpy(row, sum[i], sizeof row);
+        float *to = c + row_offset[i];
+        for (int j = 0; j < columns; j++) {
+            to[j] = add ? to[j] + row[j] : row[j];
+        }
+    }
+}
+
+/* row_stride and k_stride are constants where this is inlined, so that every address is base + constant. */
+INLINE void tile(const int rows, const int64_t row_stride, const int64_t k_stride, const float *a,
+                 const float *b, int64_t k, float *c, const int64_t *row_offset, int columns,
+                 bool add) {
+    vec sum[MR][VN];
+    for (int i = 0; i < rows; i++) {
+        for (int j = 0; j < VN; j++) {
+            sum[i][j] = (vec){0};
+        }
+    }
+    for (int64_t p = 0; p < k; p++, a += k_stride, b += NR) {
+        vec right[VN];
+        for (int j = 0; j < VN; j++) {
+            right[j] = *(const vec_memory *)(b + j * VL);
+        }
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < VN; j++) {
+                sum[i][j] += a[i * row_stride] * right[j];
+            }
+        }
+    }
+    tile_store(rows, sum, c, row_offset, columns, add);
+}
+
+typedef void tile_function(const float *a, const float *b, int64_t k, float *c,
+                           const int64_t *row_offset, int columns, bool add);
+
+#define TILE(N)                                                                                    \
+    static __attribute__((noinline)) void tile_rows_##N(const float *a, const float *b, int64_t k, \
+                                                        float *c, const int64_t *row_offset,       \
+                                                        int columns, bool add) {                   \
+        tile(N, TRMI_TILE_STRIDE, 1, a, b, k, c, row_offset, columns, add);                        \
+    }                                                                                              \
+    static __attribute__((noinline)) void tile_cols_##N(const float *a, const float *b, int64_t k, \
+                                                        float *c, const int64_t *row_offset,       \
+                                                        int columns, bool add) {                   \
+        tile(N, 1, TRMI_TILE_COLS, a, b, k, c, row_offset, columns, add);                          \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+#if MR > 4
+TILE(5)
+TILE(6)
+#endif
+#if MR > 6
+TILE(7)
+TILE(8)
+TILE(9)
+TILE(10)
+TILE(11)
+TILE(12)
+TILE(13)
+TILE(14)
+#endif
+#undef TILE
+
+#if MR > 6
+#define TILES(x) x##1, x##2, x##3, x##4, x##5, x##6, x##7, x##8, x##9, x##10, x##11, x##12, x##13, x##14
+#elif MR > 4
+#define TILES(x) x##1, x##2, x##3, x##4, x##5, x##6
+#else
+#define TILES(x) x##1, x##2, x##3, x##4
+#endif
+static tile_function *const rows_tiles[MR] = {TILES(tile_rows_)};
+static tile_function *const cols_tiles[MR] = {TILES(tile_cols_)};
+
+static void tile_rows(int rows, const float *a, const float *b, int64_t k, float *c,
+                      const int64_t *row_offset, int columns, bool add) {
+    rows_tiles[rows - 1](a, b, k, c, row_offset, columns, add);
+}
+
+static void tile_cols(int rows, const float *a, const float *b, int64_t k, float *c,
+                      const int64_t *row_offset, int columns, bool add) {
+    cols_tiles[rows - 1](a, b, k, c, row_offset, columns, add);
+}
+
+/* ---- vectors in and out ---------------------------------------------------------------------------- */
+
+INLINE vec load_half(const uint16_t *from) {
+    vec_half h = *(const half_memory *)from;
+    return (vec)(__builtin_convertvector(h, vec_bits) << 16);
+}
+
+/* Round to nearest even; NaN stays NaN. */
+INLINE void store_half(uint16_t *to, vec value) {
+    vec_bits bits = (vec_bits)value;
+    vec_bits rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+    vec_bits out = (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
+    *(half_memory *)to = __builtin_convertvector(out, vec_half);
+}
+
+INLINE float load_one(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? trmi_bf16_to_float(((const uint16_t *)from)[i])
+                                : ((const float *)from)[i];
+}
+
+INLINE vec load_any(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? load_half((const uint16_t *)from + i)
+                                : (vec) * (const vec_memory *)((const float *)from + i);
+}
+
+INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        *(vec_memory *)(to + i) = load_any(from, type, i);
+    }
+    for (; i < count; i++) {
+        to[i] = load_one(from, type, i);
+    }
+}
+
+static void widen(float *to, const void *from, trm_dtype type, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        widen_as(to, from, TRM_BFLOAT16, count);
+    } else {
+        widen_as(to, from, TRM_FLOAT32, count);
+    }
+}
+
+INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
+                          int64_t from_stride, int64_t rows, int64_t count) {
+    const char *row = from;
+    int64_t step = from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
+    for (int64_t r = 0; r < rows; r++, row += step, to += to_stride) {
+        widen_as(to, row, type, count);
+    }
+}
+
+static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
+                       int64_t from_stride, int64_t rows, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        widen_rows_as(to, to_stride, from, TRM_BFLOAT16, from_stride, rows, count);
+    } else {
+        widen_rows_as(to, to_stride, from, TRM_FLOAT32, from_stride, rows, count);
+    }
+}
+
+INLINE vec positive(vec v) { return (vec)((vec_int)v & (vec_int)(v > (vec){0})); }
+
+INLINE void widen_affine_as(float *to, const void *from, const trm_dtype type, int64_t count,
+                            const float *scale, const float *shift, const bool relu) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vec v = load_any(from, type, i) * *(const vec_memory *)(scale + i) +
+                *(const vec_memory *)(shift + i);
+        *(vec_memory *)(to + i) = relu ? positive(v) : v;
+    }
+    for (; i < count; i++) {
+        float v = load_one(from, type, i) * scale[i] + shift[i];
+        to[i] = relu && !(v > 0) ? 0 : v;
+    }
+}
+
+static void widen_affine(float *to, const void *from, trm_dtype type, int64_t count,
+                         const float *scale, const float *shift, bool relu) {
+    if (type == TRM_BFLOAT16) {
+        widen_affine_as(to, from, TRM_BFLOAT16, count, scale, shift, relu);
+    } else {
+        widen_affine_as(to, from, TRM_FLOAT32, count, scale, shift, relu);
+    }
+}
+
+static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vec v = *(const vec_memory *)(from + i);
+        v = bias == NULL ? v : v + *(const vec_memory *)(bias + i);
+        if (type == TRM_BFLOAT16) {
+            store_half((uint16_t *)to + i, v);
+        } else {
+            *(vec_memory *)((float *)to + i) = v;
+        }
+    }
+    for (; i < count; i++) {
+        float v = from[i] + (bias == NULL ? 0 : bias[i]);
+        if (type == TRM_BFLOAT16) {
+            ((uint16_t *)to)[i] = trmi_float_to_bf16(v);
+        } else {
+            ((float *)to)[i] = v;
+        }
+    }
+}
+
+static void sum(float *to, const float *from, int64_t stride, int64_t terms, int64_t count) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vec v = *(const vec_memory *)(from + i);
+        for (int64_t s = 1; s < terms; s++) {
+            v += *(const vec_memory *)(from + s * stride + i);
+        }
+        *(vec_memory *)(to + i) = v;
+    }
+    for (; i < count; i++) {
+        float v = from[i];
+        for (int64_t s = 1; s < terms; s++) {
+            v += from[s * stride + i];
+        }
+        to[i] = v;
+    }
+}
+
+/* ---- packing ---------------------------------------------------------------------------------------- */
+
+INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
+                    int columns) {
+    const char *row = from;
+    int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
+    if (columns == NR) {
+        for (int64_t p = 0; p < k; p++, row += step, to += NR) {
+            for (int j = 0; j < VN; j++) {
+                *(vec_memory *)(to + j * VL) = load_any(row, type, j * VL);
+            }
+        }
+        return;
+    }
+    for (int64_t p = 0; p < k; p++, row += step, to += NR) {
+        for (int j = 0; j < NR; j++) {
+            to[j] = j < columns ? load_one(row, type, j) : 0;
+        }
+    }
+}
+
+static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns) {
+    if (type == TRM_BFLOAT16) {
+        pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
+    } else {
+        pack_as(to, from, TRM_FLOAT32, ld, k, columns);
+    }
+}
+
+/* A VL x VL block: log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
+INLINE void transpose_block(vec v[VL]) {
+    for (int round = 1; round < VL; round *= 2) {
+        vec w[VL];
+        for (int i = 0; i < VL / 2; i++) {
+            w[2 * i] = INTERLEAVE_LOW(v[i], v[i + VL / 2]);
+            w[2 * i + 1] = INTERLEAVE_HIGH(v[i], v[i + VL / 2]);
+        }
+        for (int i = 0; i < VL; i++) {
+            v[i] = w[i];
+        }
+    }
+}
+
+INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
+                               int64_t k, int columns) {
+    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
+    int j = 0;
+    for (; j + VL <= columns; j += VL) {
+        const char *base = (const char *)from + j * ld * bytes;
+        int64_t p = 0;
+        for (; p + VL <= k; p += VL) {
+            vec v[VL];
+            for (int i = 0; i < VL; i++) {
+                v[i] = load_any(base + i * ld * bytes, type, p);
+            }
+            transpose_block(v);
+            for (int i = 0; i < VL; i++) {
+                *(vec_memory *)(to + (p + i) * NR + j) = v[i];
+            }
+        }
+        for (; p < k; p++) {
+            for (int i = 0; i < VL; i++) {
+                to[p * NR + j + i] = load_one(base + i * ld * bytes, type, p);
+            }
+        }
+    }
+    for (; j < NR; j++) {
+        const char *base = (const char *)from + j * ld * bytes;
+        for (int64_t p = 0; p < k; p++) {
+            to[p * NR + j] = j < columns ? load_one(base, type, p) : 0;
+        }
+    }
+}
+
+static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                            int columns) {
+    if (type == TRM_BFLOAT16) {
+        pack_transposed_as(to, from, TRM_BFLOAT16, ld, k, columns);
+    } else {
+        pack_transposed_as(to, from, TRM_FLOAT32, ld, k, columns);
+    }
+}
+
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)
+const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
+                                               .mr = MR,
+                                               .nr = NR,
+                                               .tile_rows = tile_rows,
+                                               .tile_cols = tile_cols,
+                                               .widen = widen,
+                                               .widen_rows = widen_rows,
+                                               .widen_affine = widen_affine,
+                                               .narrow = narrow,
+                                               .sum = sum,
+                                               .pack = pack,
+                                               .pack_transposed = pack_transposed};
