@@ -1,0 +1,123 @@
+/* The reference back-end: any operator by its reference kernel, plain layout. The oracle of every
+ * fast kernel, and what serves operators that no fast kernel exists for. */
+#include "exec/convert.h"
+#include "exec/ref/ref.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#define NO_KERNEL(row)                                                                             \
+    trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
+        (void)args;                                                                                \
+        return TRMI_FAIL(err, TRM_INTERNAL, "a leaf is not run");                                  \
+    }
+NO_KERNEL(input)
+NO_KERNEL(parameter)
+NO_KERNEL(state)
+NO_KERNEL(constant)
+
+const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS] = {
+#define X(KIND, row) [TRMI_OP_##KIND] = trmi_ref_##row,
+#include "graph/ops.def"
+#undef X
+};
+
+/* Views of the step's buffers; addresses are filled at each run. */
+typedef struct bound {
+    trm_tensor *inputs;
+    trm_tensor outputs[TRMI_OP_OUTPUTS_MAX];
+} bound;
+
+static void fill(const trmi_kernel *kernel, const trmi_env *env, bound *views) {
+    const trmi_step *step = kernel->step;
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        views->inputs[i].data = trmi_kernel_input(kernel, env, i);
+    }
+    for (int32_t i = 0; i < step->outputs_count; i++) {
+        views->outputs[i].data = trmi_kernel_output(kernel, env, i);
+    }
+}
+
+static trm_status run_op(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
+    bound *views = kernel->state;
+    const trmi_step *step = kernel->step;
+    fill(kernel, env, views);
+    trmi_ref_args args = {
+        .row = trmi_op_table[step->op_kind],
+        .attrs = step->attrs,
+        .inputs_count = step->inputs_count,
+        .outputs_count = step->outputs_count,
+        .inputs = views->inputs,
+        .outputs = views->outputs,
+        .seed = env->seed,
+        .step = env->step,
+        .training = kernel->program->training,
+    };
+    trm_status status = trmi_ref_table[step->op_kind](&args, err);
+    return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);
+}
+
+static trm_status run_reorder(const trmi_kernel *kernel, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const trmi_buffer *from = trmi_kernel_input_buffer(kernel, 0);
+    const trmi_buffer *to = trmi_kernel_output_buffer(kernel, 0);
+    trmi_convert_layout(trmi_kernel_input(kernel, env, 0), from->layout,
+                        trmi_kernel_output(kernel, env, 0), to->layout, from->dtype, &from->shape,
+                        from->weights);
+    return TRM_OK;
+}
+
+static void destroy_kernel(trmi_kernel *kernel) { trmi_free(kernel->state); }
+
+static trm_status bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
+    (void)backend;
+    const trmi_step *step = kernel->step;
+    if (step->kind == TRMI_STEP_REORDER) {
+        kernel->run = run_reorder;
+        return TRM_OK;
+    }
+    size_t bytes = sizeof(bound) + (size_t)step->inputs_count * sizeof(trm_tensor);
+    bound *views = trmi_alloc(bytes);
+    if (views == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", step->name);
+    }
+    views->inputs = (trm_tensor *)(views + 1);
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        const trmi_buffer *b = trmi_kernel_input_buffer(kernel, i);
+        if (b != NULL) {
+            TRMI_ASSERT(b->layout == TRMI_PLAIN || b->shape.rank != 4);
+            views->inputs[i].dtype = b->dtype;
+            views->inputs[i].shape = b->shape;
+        }
+    }
+    for (int32_t i = 0; i < step->outputs_count; i++) {
+        const trmi_buffer *b = trmi_kernel_output_buffer(kernel, i);
+        if (b != NULL) {
+            views->outputs[i].dtype = b->dtype;
+            views->outputs[i].shape = b->shape;
+        }
+    }
+    kernel->state = views;
+    kernel->run = run_op;
+    kernel->destroy = destroy_kernel;
+    return TRM_OK;
+}
+
+static void destroy(trmi_backend *backend) { trmi_free(backend); }
+
+trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
+    trmi_backend *backend = trmi_alloc(sizeof *backend);
+    if (backend == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the reference back-end");
+    }
+    *backend = (trmi_backend){
+        .name = "ref",
+        /* It can run the fused operators too, so that it stands beside any program. */
+        .target = {.name = "ref", .threads = threads, .fuse_norm_act = true, .fuse_xent = true,
+                   .recompute_norm_act = true, .flops_per_second = 5e7, .bytes_per_second = 1e8},
+        .bind = bind,
+        .destroy = destroy,
+    };
+    *out = backend;
+    return TRM_OK;
+}

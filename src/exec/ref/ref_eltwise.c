@@ -1,0 +1,87 @@
+#include "exec/ref/ref.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static trm_status binary(const trmi_ref_args *args, double (*f)(double, double)) {
+    const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *y = &args->outputs[0];
+    for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
+        int64_t at[TRM_MAX_RANK];
+        trmi_ref_unravel(&y->shape, i, at);
+        trmi_ref_set(y, i,
+                     f(trmi_ref_get(a, trmi_ref_broadcast_index(&a->shape, &y->shape, at)),
+                       trmi_ref_get(b, trmi_ref_broadcast_index(&b->shape, &y->shape, at))));
+    }
+    return TRM_OK;
+}
+
+static trm_status unary(const trmi_ref_args *args, double (*f)(double)) {
+    const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
+    for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
+        trmi_ref_set(y, i, f(trmi_ref_get(x, i)));
+    }
+    return TRM_OK;
+}
+
+static double add(double a, double b) { return a + b; }
+static double sub(double a, double b) { return a - b; }
+static double mul(double a, double b) { return a * b; }
+static double div_(double a, double b) { return a / b; }
+/* Gradients: a is dy, b is y. NaN passes the ReLU, so that it is seen. */
+static double relu_grad(double a, double b) { return b > 0 || isnan(b) ? a : 0; }
+static double sigmoid_grad(double a, double b) { return a * b * (1 - b); }
+static double tanh_grad(double a, double b) { return a * (1 - b * b); }
+static double relu(double x) { return x < 0 ? 0 : x; }
+static double sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+static double same(double x) { return x; }
+
+#define BINARY(row, f)                                                                             \
+    trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
+        (void)err;                                                                                 \
+        return binary(args, f);                                                                    \
+    }
+#define UNARY(row, f)                                                                              \
+    trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
+        (void)err;                                                                                 \
+        return unary(args, f);                                                                     \
+    }
+BINARY(add, add)
+BINARY(sub, sub)
+BINARY(mul, mul)
+BINARY(div, div_)
+BINARY(relu_grad, relu_grad)
+BINARY(sigmoid_grad, sigmoid_grad)
+BINARY(tanh_grad, tanh_grad)
+UNARY(relu, relu)
+UNARY(sigmoid, sigmoid)
+UNARY(tanh, tanh)
+UNARY(exp, exp)
+UNARY(log, log)
+UNARY(sqrt, sqrt)
+UNARY(cast, same)
+
+trm_status trmi_ref_scale(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
+        trmi_ref_set(&args->outputs[0], i,
+                     trmi_ref_get(&args->inputs[0], i) * args->attrs->scale.factor);
+    }
+    return TRM_OK;
+}
+
+/* Four elements share a Philox block; the mask is a function of (seed, step, key, element). */
+trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    double rate = args->attrs->dropout.rate;
+    uint64_t seed = trmi_mix(args->seed, args->step);
+    uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
+    for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
+        uint32_t bits[4];
+        trmi_philox(seed, stream, (uint64_t)(i / 4), bits);
+        bool kept = (double)trmi_unit_float(bits[i % 4]) >= rate;
+        trmi_ref_set(&args->outputs[0], i,
+                     kept ? trmi_ref_get(&args->inputs[0], i) / (1 - rate) : 0);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,45 @@
+#include "exec/ref/ref.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+
+trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
+    const trm_tensor *table = &args->inputs[0], *ids = &args->inputs[1];
+    int64_t rows = table->shape.dim[0], width = table->shape.dim[1];
+    for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
+        int64_t id = trmi_ref_get_int(ids, i);
+        if (id < 0 || id >= rows) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "embedding: id %" PRId64 " at position %" PRId64 ", 0 to %" PRId64
+                             " expected",
+                             id, i, rows - 1);
+        }
+        for (int64_t j = 0; j < width; j++) {
+            trmi_ref_set(&args->outputs[0], i * width + j, trmi_ref_get(table, id * width + j));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *rows = &args->inputs[0], *ids = &args->inputs[1], *table = &args->outputs[0];
+    int64_t width = table->shape.dim[1];
+    for (int64_t i = 0; i < trm_shape_count(&table->shape); i++) {
+        trmi_ref_set(table, i, 0);
+    }
+    for (int64_t i = 0; i < trm_shape_count(&ids->shape); i++) {
+        int64_t id = trmi_ref_get_int(ids, i);
+        for (int64_t j = 0; j < width; j++) {
+            trmi_ref_set(table, id * width + j,
+                         trmi_ref_get(table, id * width + j) + trmi_ref_get(rows, i * width + j));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_ref_custom(const trmi_ref_args *args, trm_error *err) {
+    const trm_custom_op *op = args->attrs->custom.op;
+    return op->run(op, args->inputs, args->inputs_count, args->outputs, err);
+}

@@ -1,0 +1,117 @@
+#include "exec/ref/ref.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static double log_sum_exp(const trm_tensor *z, int64_t row, int64_t classes) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t k = 0; k < classes; k++) {
+        most = fmax(most, trmi_ref_get(z, row * classes + k));
+    }
+    for (int64_t k = 0; k < classes; k++) {
+        sum += exp(trmi_ref_get(z, row * classes + k) - most);
+    }
+    return most + log(sum);
+}
+
+trm_status trmi_ref_softmax(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *x = &args->inputs[0];
+    int64_t classes = x->shape.dim[x->shape.rank - 1];
+    for (int64_t i = 0; i < trm_shape_count(&x->shape); i++) {
+        trmi_ref_set(&args->outputs[0], i,
+                     exp(trmi_ref_get(x, i) - log_sum_exp(x, i / classes, classes)));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_ref_softmax_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *dy = &args->inputs[0], *y = &args->inputs[1];
+    int64_t classes = y->shape.dim[y->shape.rank - 1];
+    for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
+        double dot = 0;
+        for (int64_t k = i / classes * classes; k < (i / classes + 1) * classes; k++) {
+            dot += trmi_ref_get(dy, k) * trmi_ref_get(y, k);
+        }
+        trmi_ref_set(&args->outputs[0], i, trmi_ref_get(y, i) * (trmi_ref_get(dy, i) - dot));
+    }
+    return TRM_OK;
+}
+
+static bool ignored(const trmi_attrs *a, int64_t label) {
+    return a->xent.use_ignore_index && label == a->xent.ignore_index;
+}
+
+/* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
+trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
+    const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
+    int64_t rows = z->shape.dim[0], classes = z->shape.dim[1], counted = 0;
+    double s = args->attrs->xent.label_smoothing, total = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t label = trmi_ref_get_int(labels, r);
+        double lse = log_sum_exp(z, r, classes), mean = 0;
+        trmi_ref_set(&args->outputs[1], r, lse);
+        if (ignored(args->attrs, label)) {
+            continue;
+        }
+        if (label < 0 || label >= classes) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
+                             label, r, classes - 1);
+        }
+        for (int64_t k = 0; k < classes; k++) {
+            mean += trmi_ref_get(z, r * classes + k) / (double)classes;
+        }
+        total += lse - (1 - s) * trmi_ref_get(z, r * classes + label) - s * mean;
+        counted++;
+    }
+    double weight = counted > 0 ? 1.0 / (double)counted : 0;
+    trmi_ref_set(&args->outputs[0], 0, total * weight);
+    trmi_ref_set(&args->outputs[2], 0, weight);
+    return TRM_OK;
+}
+
+trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *in = args->inputs;
+    const trm_tensor *z = &in[1], *labels = &in[2];
+    int64_t classes = z->shape.dim[1];
+    double scale = trmi_ref_get(&in[0], 0) * trmi_ref_get(&in[4], 0);
+    double s = args->attrs->xent.label_smoothing;
+    for (int64_t i = 0; i < trm_shape_count(&z->shape); i++) {
+        int64_t label = trmi_ref_get_int(labels, i / classes);
+        double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / classes));
+        double t = s / (double)classes + (i % classes == label ? 1 - s : 0);
+        trmi_ref_set(&args->outputs[0], i, ignored(args->attrs, label) ? 0 : scale * (p - t));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *z = &args->inputs[0], *t = &args->inputs[1];
+    int64_t count = trm_shape_count(&z->shape);
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double x = trmi_ref_get(z, i);
+        total += fmax(x, 0) - x * trmi_ref_get(t, i) + log1p(exp(-fabs(x)));
+    }
+    trmi_ref_set(&args->outputs[0], 0, count > 0 ? total / (double)count : 0);
+    return TRM_OK;
+}
+
+trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
+    int64_t count = trm_shape_count(&z->shape);
+    double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(count > 0 ? count : 1);
+    for (int64_t i = 0; i < count; i++) {
+        double x = trmi_ref_get(z, i);
+        double p = x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+        trmi_ref_set(&args->outputs[0], i, scale * (p - trmi_ref_get(t, i)));
+    }
+    return TRM_OK;
+}
