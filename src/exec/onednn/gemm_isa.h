@@ -47,6 +47,10 @@ typedef struct trmi_gemm_isa {
     void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
     void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns);
+    /* One row of `count` dealt to panels: element i goes to to[i / width * panel + i % width] as
+     * float32; every panel's part is `room` floats wide and may be overwritten up to there. */
+    void (*deal)(float *to, int64_t panel, int width, int room, const void *from, trm_dtype type,
+                 int64_t count);
 } trmi_gemm_isa;
 
 extern const trmi_gemm_isa trmi_gemm_plain;

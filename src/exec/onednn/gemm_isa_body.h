@@ -332,6 +332,30 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
     }
 }
 
+INLINE void deal_as(float *to, int64_t panel, int width, int room, const void *from,
+                    const trm_dtype type, int64_t count) {
+    int64_t i = 0;
+    for (; i < count && i + room <= count; i += width, to += panel) {
+        for (int j = 0; j < room; j += VL) {
+            *(vec_memory *)(to + j) = load_any(from, type, i + j);
+        }
+    }
+    for (; i < count; i += width, to += panel) {
+        for (int j = 0; j < width && i + j < count; j++) {
+            to[j] = load_one(from, type, i + j);
+        }
+    }
+}
+
+static void deal(float *to, int64_t panel, int width, int room, const void *from, trm_dtype type,
+                 int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        deal_as(to, panel, width, room, from, TRM_BFLOAT16, count);
+    } else {
+        deal_as(to, panel, width, room, from, TRM_FLOAT32, count);
+    }
+}
+
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 #define PASTE_(a, b) a##b
@@ -347,4 +371,5 @@ const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .narrow = narrow,
                                                .sum = sum,
                                                .pack = pack,
-                                               .pack_transposed = pack_transposed};
+                                               .pack_transposed = pack_transposed,
+                                               .deal = deal};

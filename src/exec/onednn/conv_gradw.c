@@ -1,0 +1,275 @@
+/* Weight gradient as matrix products: dW[taps * I, O] = (gathered rows of x)^T dy, summed over all
+ * output pixels.
+ *
+ *   task = (split of the pixels) x (block of dW's rows) x (block of its columns)
+ *
+ *      for chunks of 256 pixels of the split:
+ *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
+ *          dW block (+)= A B, tile by tile
+ *
+ * Splits have their own sums, added in order at the end: how many depends on the shape only, so the
+ * bits do not depend on the number of threads.
+ *
+ *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, one row, offsets ]
+ */
+#include "exec/onednn/conv_geometry.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192 };
+
+typedef struct chunk {
+    int32_t group;
+    int64_t row, rows;
+} chunk;
+
+typedef struct gradw {
+    trmi_conv_problem problem;
+    trmi_conv_geometry g;
+    const trmi_gemm_isa *isa;
+    int threads;
+    int64_t splits, column_blocks, columns; /* per block: a multiple of nr */
+    bool direct;                            /* one split, float32: tasks write dW itself */
+    chunk *chunks;
+    int64_t chunks_count;
+    int64_t *block_row; /* first row of dW of each block */
+    int64_t shared_floats, thread_floats, a_floats, b_floats;
+} gradw;
+
+typedef struct workspace {
+    float *a, *b, *row;
+    int64_t *pixel, *out;
+} workspace;
+
+static workspace workspace_of(const gradw *c, char *scratch) {
+    workspace w;
+    w.b = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.a = w.b + c->b_floats;
+    w.row = w.a + c->a_floats;
+    w.pixel = (int64_t *)(w.row + TRMI_TILE_STRIDE);
+    w.out = w.pixel + CHUNK;
+    return w;
+}
+
+/* Height of A's panels for a block of k rows: as equal as the tile allows. */
+static int panel_height(const gradw *c, int64_t k) {
+    int64_t tiles = (k + c->isa->mr - 1) / c->isa->mr;
+    return (int)((k + tiles - 1) / tiles);
+}
+
+static void pack_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
+                   const workspace *w) {
+    int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    trmi_conv_row_offsets(&c->g, &c->g.groups[part->group], part->row, part->rows, w->pixel);
+    if (count % nr != 0) {
+        memset(w->b + count / nr * CHUNK * nr, 0, (size_t)(part->rows * nr) * sizeof(float));
+    }
+    for (int64_t r = 0; r < part->rows; r++) {
+        c->isa->deal(w->b + r * nr, CHUNK * nr, (int)nr, (int)nr,
+                     (const char *)dy + (w->pixel[r] + column) * bytes, c->g.out_type, count);
+    }
+}
+
+static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part,
+                   int height, const workspace *w) {
+    const trmi_conv_group *group = &c->g.groups[part->group];
+    const trmi_conv_block *b = &c->g.blocks[use->block];
+    int64_t panel = CHUNK * TRMI_TILE_COLS;
+    if (c->g.pointwise) {
+        const char *from = (const char *)x +
+                           (part->row * c->g.in_c + b->channel) * (int64_t)trm_dtype_bytes(c->g.in_type);
+        int64_t step = c->g.in_c * (int64_t)trm_dtype_bytes(c->g.in_type);
+        for (int64_t r = 0; r < part->rows; r++, from += step) {
+            c->isa->deal(w->a + r * TRMI_TILE_COLS, panel, height, TRMI_TILE_COLS, from,
+                         c->g.in_type, b->k);
+        }
+        return;
+    }
+    for (int64_t r = 0; r < part->rows; r++) {
+        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row + r, 1, w->row, 0);
+        c->isa->deal(w->a + r * TRMI_TILE_COLS, panel, height, TRMI_TILE_COLS, w->row, TRM_FLOAT32,
+                     b->k);
+    }
+}
+
+/* One chunk's products into the block of dW at `sums` (leading dimension O). */
+static void multiply(const gradw *c, const chunk *part, int64_t k, int height, float *sums,
+                     int64_t count, bool add, const workspace *w) {
+    int64_t nr = c->isa->nr;
+    for (int64_t j = 0; j * nr < count; j++) {
+        int columns = (int)trmi_min_i64(nr, count - j * nr);
+        for (int64_t i = 0; i * height < k; i++) {
+            int rows = (int)trmi_min_i64(height, k - i * height);
+            c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, w->b + j * CHUNK * nr,
+                              part->rows, sums + i * height * c->problem.o + j * nr, w->out, columns,
+                              add);
+        }
+    }
+}
+
+static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
+    const trmi_conv_group *g = &c->g.groups[group];
+    for (int32_t u = g->uses; u < g->uses + g->uses_count; u++) {
+        if (c->g.uses[u].block == block) {
+            return &c->g.uses[u];
+        }
+    }
+    return NULL;
+}
+
+static void run_task(const gradw *c, const void *x, const void *dy, float *sums, int64_t split,
+                     int32_t block, int64_t column, const workspace *w) {
+    int64_t o = c->problem.o, k = c->g.blocks[block].k;
+    int64_t count = trmi_min_i64(c->columns, o - column);
+    int height = panel_height(c, k);
+    bool add = false;
+    sums += c->block_row[block] * o + column;
+    for (int64_t i = c->chunks_count * split / c->splits;
+         i < c->chunks_count * (split + 1) / c->splits; i++) {
+        const chunk *part = &c->chunks[i];
+        const trmi_conv_use *use = use_of(c, part->group, block);
+        if (use == NULL) {
+            continue;
+        }
+        pack_b(c, dy, part, column, count, w);
+        pack_a(c, x, use, part, height, w);
+        multiply(c, part, k, height, sums, count, add, w);
+        add = true;
+    }
+    for (int64_t r = 0; !add && r < k; r++) {
+        memset(sums + r * o, 0, (size_t)count * sizeof *sums);
+    }
+}
+
+/* The splits' sums become dW. */
+static void reduce(const gradw *c, const float *sums, void *dw, float *room) {
+    int64_t total = trmi_conv_weights_count(&c->problem), parts = (total + REDUCE - 1) / REDUCE;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t at = i * REDUCE, count = trmi_min_i64(REDUCE, total - at);
+        if (c->problem.weights_type == TRM_FLOAT32) {
+            c->isa->sum((float *)dw + at, sums + at, total, c->splits, count);
+        } else {
+            c->isa->sum(room, sums + at, total, c->splits, count);
+            c->isa->narrow((uint16_t *)dw + at, c->problem.weights_type, room, NULL, count);
+        }
+    }
+}
+
+static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
+    const gradw *c = state;
+    (void)err;
+    int64_t total = trmi_conv_weights_count(&c->problem);
+    int64_t per_split = c->g.blocks_count * c->column_blocks, tasks = c->splits * per_split;
+    float *sums = c->direct ? args->weights : (float *)args->scratch;
+#pragma omp parallel num_threads(c->threads)
+    {
+        workspace w = workspace_of(c, args->scratch);
+        for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
+            w.out[i] = i * c->problem.o;
+        }
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < tasks; t++) {
+            int64_t split = t / per_split, rest = t % per_split;
+            run_task(c, args->image, args->result, sums + split * total, split,
+                     (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
+        }
+        if (!c->direct) {
+            reduce(c, sums, args->weights, w.b);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the algorithm ------------------------------------------------------------------------------------ */
+
+static bool gradw_can(const trmi_conv_problem *p) {
+    return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
+           p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
+}
+
+static double gradw_guess(const trmi_conv_problem *p, int threads) {
+    double flops = trmi_conv_flops(p);
+    if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
+        flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
+    }
+    return flops / 160e9 / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
+}
+
+static bool plan(gradw *c) {
+    int64_t row = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        c->chunks_count += (c->g.groups[i].rows + CHUNK - 1) / CHUNK;
+    }
+    c->chunks = trmi_arena_alloc(&c->g.arena, (size_t)c->chunks_count * sizeof *c->chunks);
+    c->block_row = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_row);
+    if (c->chunks == NULL || c->block_row == NULL) {
+        return false;
+    }
+    chunk *next = c->chunks;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        int64_t rows = c->g.groups[i].rows, parts = (rows + CHUNK - 1) / CHUNK, at = 0;
+        for (int64_t k = 0; k < parts; k++, next++) {
+            *next = (chunk){.group = i, .row = at, .rows = rows / parts + (k < rows % parts)};
+            at += next->rows;
+        }
+    }
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        c->block_row[i] = row;
+        row += c->g.blocks[i].k;
+    }
+    c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
+    c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
+    int64_t blocks = c->g.blocks_count * c->column_blocks;
+    c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, c->chunks_count / 2));
+    c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
+    c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
+    int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
+    c->a_floats = panels * CHUNK * TRMI_TILE_COLS;
+    c->b_floats = trmi_max_i64(CHUNK * c->columns, REDUCE);
+    c->thread_floats = c->a_floats + c->b_floats + TRMI_TILE_STRIDE + 2 * (CHUNK + TRMI_TILE_COLS);
+    return true;
+}
+
+static void gradw_destroy(void *state) {
+    gradw *c = state;
+    if (c != NULL) {
+        trmi_conv_geometry_free(&c->g);
+        trmi_free(c);
+    }
+}
+
+static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    gradw *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    trm_status status = trmi_conv_geometry_init(&c->g, p, err);
+    if (status != TRM_OK) {
+        trmi_free(c);
+        return status;
+    }
+    c->problem = *p;
+    c->isa = trmi_gemm();
+    c->threads = backend->threads;
+    if (!plan(c)) {
+        gradw_destroy(c);
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *state = c;
+    return TRM_OK;
+}
+
+const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",
+                                                  .can = gradw_can,
+                                                  .guess = gradw_guess,
+                                                  .create = gradw_create,
+                                                  .run = gradw_run,
+                                                  .destroy = gradw_destroy};
