@@ -174,7 +174,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         }
         op.inputs[i] = inputs[i].id;
     }
-    int32_t index;
+    int32_t index = 0;
     int64_t values_before = graph->values_count;
     if (append(graph, &op, &index, &err) != TRM_OK) {
         trmi_graph_fail(graph, &err);

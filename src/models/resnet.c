@@ -1,0 +1,102 @@
+#include "trireme/models.h"
+
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+/* The input channels of x. */
+static int64_t channels_of(const trm_graph *g, trm_node x) { return trm_node_shape(g, x).dim[1]; }
+
+static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                     int64_t stride) {
+    int64_t pad = kernel / 2;
+    trm_graph_push_scope(g, "%s", name);
+    trm_node w = trm_parameter(g, "weight", trm_shape_of(out, channels_of(g, x), kernel, kernel),
+                               TRM_INIT_HE_NORMAL_FAN_OUT);
+    trm_node y = trm_conv2d(g, x, w, TRM_NO_NODE,
+                            &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+static trm_node norm(trm_graph *g, const char *name, trm_node x, trm_init gamma) {
+    int64_t c = channels_of(g, x);
+    trm_graph_push_scope(g, "%s", name);
+    trm_node w = trm_parameter(g, "weight", trm_shape_of(c), gamma);
+    trm_node b = trm_parameter(g, "bias", trm_shape_of(c), TRM_INIT_ZERO);
+    trm_node mean = trm_state(g, "running_mean", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ZERO);
+    trm_node var = trm_state(g, "running_var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE);
+    trm_node y = trm_batch_norm(g, x, w, b, mean, var, NULL);
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+typedef struct layout {
+    int32_t depth, blocks[4];
+    bool bottleneck;
+} layout;
+
+static const layout layouts[] = {{18, {2, 2, 2, 2}, false},
+                                 {34, {3, 4, 6, 3}, false},
+                                 {50, {3, 4, 6, 3}, true},
+                                 {101, {3, 4, 23, 3}, true},
+                                 {152, {3, 8, 36, 3}, true}};
+
+/* The shortcut: the input itself, or a 1x1 projection where shape changes. */
+static trm_node shortcut(trm_graph *g, trm_node x, int64_t out, int64_t stride) {
+    if (stride == 1 && channels_of(g, x) == out) {
+        return x;
+    }
+    trm_graph_push_scope(g, "downsample");
+    trm_node y = norm(g, "1", conv(g, "0", x, out, 1, stride), TRM_INIT_ONE);
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+static trm_node block(trm_graph *g, trm_node x, int64_t width, int64_t stride, bool bottleneck,
+                      trm_init last_gamma) {
+    trm_node y = x;
+    if (bottleneck) {
+        y = trm_relu(g, norm(g, "bn1", conv(g, "conv1", y, width, 1, 1), TRM_INIT_ONE));
+        y = trm_relu(g, norm(g, "bn2", conv(g, "conv2", y, width, 3, stride), TRM_INIT_ONE));
+        y = norm(g, "bn3", conv(g, "conv3", y, 4 * width, 1, 1), last_gamma);
+    } else {
+        y = trm_relu(g, norm(g, "bn1", conv(g, "conv1", y, width, 3, stride), TRM_INIT_ONE));
+        y = norm(g, "bn2", conv(g, "conv2", y, width, 3, 1), last_gamma);
+    }
+    return trm_relu(g, trm_add(g, y, shortcut(g, x, bottleneck ? 4 * width : width, stride)));
+}
+
+trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *options) {
+    const layout *shape = NULL;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        shape = layouts[i].depth == options->depth ? &layouts[i] : shape;
+    }
+    if (shape == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID, "resnet%d: depths are 18, 34, 50, 101, 152", options->depth);
+        trmi_graph_fail(g, &err);
+        return TRM_NO_NODE;
+    }
+    bool cifar = options->stem == TRM_STEM_CIFAR;
+    trm_init last_gamma = options->zero_init_residual ? TRM_INIT_ZERO : TRM_INIT_ONE;
+    trm_node x = conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
+    x = trm_relu(g, norm(g, "bn1", x, TRM_INIT_ONE));
+    if (!cifar) {
+        x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
+    }
+    for (int stage = 0; stage < 4; stage++) {
+        for (int32_t i = 0; i < shape->blocks[stage]; i++) {
+            trm_graph_push_scope(g, "layer%d", stage + 1);
+            trm_graph_push_scope(g, "%d", i);
+            x = block(g, x, 64 << stage, stage > 0 && i == 0 ? 2 : 1, shape->bottleneck, last_gamma);
+            trm_graph_pop_scope(g);
+            trm_graph_pop_scope(g);
+        }
+    }
+    x = trm_global_avg_pool(g, x);
+    int64_t classes = options->classes == 0 ? 1000 : options->classes;
+    int64_t features = channels_of(g, x);
+    return trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(classes, features), TRM_INIT_LINEAR),
+                      trm_parameter(g, "fc.bias", trm_shape_of(classes), TRM_INIT_LINEAR));
+}
