@@ -37,15 +37,15 @@ TRM_API trm_node trm_mlp(trm_graph *graph, trm_node x, const int64_t *hidden, in
  *   image [N, C, H, W], H and W at least 12 */
 TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
-typedef struct trm_model_options {
+typedef struct trm_network_options {
     int64_t classes; /* 0 = 10 */
     trm_stem stem;
     bool zero_init_residual;
-} trm_model_options;
+} trm_network_options;
 /* By name, as the command line has it: resnet18/34/50/101/152, mlp (hidden 512, 256), lenet. An
  * unknown name breaks the graph with the names there are. */
 TRM_API trm_node trm_model_build(trm_graph *graph, const char *name, trm_node image,
-                                 const trm_model_options *options);
+                                 const trm_network_options *options);
 /* The index-th name, NULL after the last. */
 TRM_API const char *trm_model_name(int32_t index);
 

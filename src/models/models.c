@@ -62,7 +62,7 @@ const char *trm_model_name(int32_t index) {
 }
 
 trm_node trm_model_build(trm_graph *g, const char *name, trm_node image,
-                         const trm_model_options *options) {
+                         const trm_network_options *options) {
     static const int32_t depths[] = {18, 34, 50, 101, 152};
     int64_t classes = options->classes == 0 ? 10 : options->classes;
     for (int i = 0; i < 5; i++) {

@@ -10,7 +10,7 @@ static void count(const char *name, int64_t classes, int64_t size, trm_stem stem
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 3, size, size));
-    trm_node y = trm_model_build(g, name, x, &(trm_model_options){.classes = classes, .stem = stem});
+    trm_node y = trm_model_build(g, name, x, &(trm_network_options){.classes = classes, .stem = stem});
     CHECK_OK(trm_graph_check(g, &err), err);
     *out = trm_node_shape(g, y);
     *elements = *tensors = 0;
@@ -73,7 +73,7 @@ static void unknown_names_are_answered(void **state) {
     trm_graph *g;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(1, 3, 64, 64));
-    trm_model_build(g, "resnet51", x, &(trm_model_options){0});
+    trm_model_build(g, "resnet51", x, &(trm_network_options){0});
     CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "resnet50");
     trm_graph_destroy(g);
 }
