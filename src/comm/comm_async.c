@@ -11,6 +11,7 @@
 #include "comm/futex.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 static void finish(trm_comm *comm, trm_request *request, trm_status status) {
@@ -132,6 +133,12 @@ trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *er
     if (!comm->thread_started) {
         TRMI_TRY(start_thread(comm, err));
     }
+    bool messages = request->kind == TRMI_WORK_MESSAGES;
+    const char **tag = messages ? &request->tag : &request->op.tag;
+    if (*tag != NULL) {
+        snprintf(request->kept_tag, sizeof request->kept_tag, "%s", *tag);
+        *tag = request->kept_tag;
+    }
     request->next = NULL;
     atomic_store(&request->done, 0);
     atomic_fetch_add(&comm->pending, 1);
@@ -140,7 +147,7 @@ trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *er
     comm->queue_tail = &request->next;
     pthread_cond_signal(&comm->changed);
     pthread_mutex_unlock(&comm->mutex);
-    if (request->kind == TRMI_WORK_MESSAGES) { /* the thread may sleep for earlier messages */
+    if (messages) { /* the thread may sleep for earlier messages */
         trmi_shm_ring_mail((trmi_shm *)(void *)comm->shm, comm->local_rank);
     }
     return TRM_OK;

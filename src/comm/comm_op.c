@@ -202,13 +202,6 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
     return TRM_OK;
 }
 
-static void keep_tag(char *to, const char *tag) {
-    memset(to, 0, 24);
-    if (tag != NULL) {
-        strncpy(to, tag, 23);
-    }
-}
-
 trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_request *request,
                              trm_error *err) {
     TRMI_TRY(check_scalars(comm, from, err));
@@ -226,7 +219,7 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
         }
         TRMI_TRY(resolve_buffers(comm, from, op, err));
     }
-    keep_tag(op->tag, from->tag);
+    op->tag = from->tag;
     trmi_op_sign(op, comm->group.size);
     return TRM_OK;
 }
@@ -264,6 +257,6 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
     request->message_count = count;
     request->wait = (trmi_wait){0};
     request->kind = TRMI_WORK_MESSAGES;
-    keep_tag(request->tag, count > 0 ? messages[0].tag : NULL);
+    request->tag = count > 0 ? messages[0].tag : NULL;
     return TRM_OK;
 }

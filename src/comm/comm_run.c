@@ -60,8 +60,8 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
     comm->next_check_time = now + slice_seconds;
     char what[80];
     snprintf(what, sizeof what, "an exchange of %lld messages%s%s%s",
-             (long long)request->message_count, request->tag[0] != '\0' ? " '" : "", request->tag,
-             request->tag[0] != '\0' ? "'" : "");
+             (long long)request->message_count, request->tag != NULL ? " '" : "",
+             request->tag != NULL ? request->tag : "", request->tag != NULL ? "'" : "");
     return trmi_wait_check(&request->wait, &comm->group, comm->missing, what, err);
 }
 

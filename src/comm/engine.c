@@ -57,8 +57,8 @@ static void format_signature(const uint64_t signature[2], uint64_t sequence, cha
 const char *trmi_op_format(const trmi_op *op, char *text, size_t size) {
     format_signature(op->signature, op->sequence, text, size);
     size_t used = strlen(text);
-    if (op->tag[0] != '\0' && used < size) {
-        snprintf(text + used, size - used, " '%s'", op->tag);
+    if (op->tag != NULL && used < size) {
+        snprintf(text + used, size - used, " '%.23s'", op->tag);
     }
     return text;
 }

@@ -29,7 +29,7 @@ typedef struct trmi_op {
     const int64_t *send_counts, *send_offsets, *recv_counts, *recv_offsets;
     uint64_t sequence; /* number of the operation on its communicator, from 1 */
     uint64_t signature[2];
-    char tag[24];
+    const char *tag; /* the caller's name of the tensor, or NULL; lives as long as the operation */
 } trmi_op;
 
 /* One message of an exchange, and how far it has come. */

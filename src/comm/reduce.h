@@ -26,6 +26,9 @@ extern const trmi_reduce_table trmi_reduce_avx2;
 extern const trmi_reduce_table trmi_reduce_avx512;
 #endif
 
+/* The best of them on this CPU: what trmi_reduce_find looks into, for those who look often. */
+const trmi_reduce_table *trmi_reduce_best(void);
+
 /* The type in which partial results travel when a sum takes several hops: float for 16-bit floats,
  * int64 for the mean of integers, otherwise the type itself. */
 trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce);

@@ -61,9 +61,9 @@ static size_t aligned(size_t bytes, size_t to) { return (bytes + to - 1) / to * 
 static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
                           const trmi_exchange *exchange, trm_error *err) {
     size_t n = (size_t)shm->n;
-    size_t table = sizeof(trmi_shm_references) + 2 * sizeof(int64_t) * n;
+    size_t table = 2 * sizeof(int64_t) * n;
     shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
-    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
+    shm->slot_bytes = aligned(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64; /* sets of caches */
     shm->stage_bytes = aligned(options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2
                                                                    : 64 * n, 4096);
     size_t lines = aligned(sizeof(trmi_shm_head), 128);
@@ -120,6 +120,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->me = group->rank;
     shm->no_direct = options->no_direct;
     shm->spin_microseconds = options->spin_microseconds;
+    shm->reduce = trmi_reduce_best();
     shm->one_process = true;
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_process *first = &host->processes[host_rank[0]];

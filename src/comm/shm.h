@@ -21,12 +21,14 @@
 #define TRMI_COMM_SHM_H
 
 #include "comm/engine.h"
+#include "comm/reduce.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum {
-    TRMI_SHM_SMALL_BYTES = 4096, /* what fits a slot is sent through it */
+    TRMI_SHM_SMALL_BYTES = 4096, /* what fits a slot is sent through it... */
+    TRMI_SHM_CARRY_BYTES = 192,  /* ...sums beyond this only if peers cannot reach the buffers */
     TRMI_SHM_REGIONS = 256,      /* shared buffers of one rank */
     TRMI_SHM_CELLS = 8,
     TRMI_SHM_CELL_BYTES = 16384,
@@ -118,12 +120,19 @@ typedef struct trmi_shm_references {
     trmi_shm_place send, recv;
 } trmi_shm_references;
 
+/* One cache line says it all for the smallest vectors and for the largest. */
 typedef struct trmi_shm_slot {
     _Alignas(64) _Atomic uint64_t sequence;
     uint64_t signature[2];
-    uint64_t extent;  /* TRM_ALLTOALLV: bytes of the largest block sent */
-    uint8_t payload[]; /* small data; or references, then TRM_ALLTOALLV's table */
+    uint32_t way;    /* TRMI_SHM_CARRIES or TRMI_SHM_POINTS */
+    uint32_t spare;
+    union {
+        uint8_t tiny[32];       /* carries: up to 32 bytes; more are in payload */
+        trmi_shm_references at; /* points */
+    };
+    _Alignas(64) uint8_t payload[]; /* small data, or TRM_ALLTOALLV's table */
 } trmi_shm_slot;
+enum { TRMI_SHM_CARRIES = 1, TRMI_SHM_POINTS = 2 };
 
 typedef struct trmi_shm_cell {
     _Alignas(64) _Atomic uint64_t full, empty; /* index + 1 once written, once consumed */
@@ -142,6 +151,7 @@ typedef struct trmi_shm {
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;
     int32_t spin_microseconds;
+    const trmi_reduce_table *reduce;
     uint64_t posts, phases, events; /* so far */
     trmi_shm_head *head;
     trmi_shm_line *lines;

@@ -15,7 +15,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "comm/reduce.h"
 
 #include <string.h>
 
@@ -59,6 +58,10 @@ static flow flow_of(const trmi_op *op, int32_t src, int32_t dst, const int64_t *
     return f;
 }
 
+static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_op *op) {
+    return (*shm->reduce)[op->dtype - 1][op->reduce - 1];
+}
+
 /* The part of every flow that is at hand: elements [start, start + limit) of each block. bases[src]
  * is src's vector, or its stage, where the parts lie packed (per destination: `limit` apart). */
 typedef struct window {
@@ -69,8 +72,7 @@ typedef struct window {
 static const int64_t *table_of(const trmi_shm *shm, const trmi_op *op, int32_t src) {
     return op->kind != TRM_ALLTOALLV
                ? NULL
-               : (const int64_t *)(const void *)(trmi_shm_slot_of(shm, src, shm->posts)->payload +
-                                                 sizeof(trmi_shm_references));
+               : (const int64_t *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
 }
 
 static const char *part_of(const trmi_shm *shm, const trmi_op *op, int32_t src, const flow *f,
@@ -90,7 +92,7 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
             for (int32_t src = 0; src < shm->n; src++) {
                 shm->targets[src] = (void *)(uintptr_t)part_of(shm, op, src, &f, w);
             }
-            trmi_reduce_find(op->dtype, op->reduce)(&target, 1, (const void *const *)shm->targets,
+            kernel_of(shm, op)(&target, 1, (const void *const *)shm->targets,
                                                     shm->n, count, op->divisor);
         }
         return;
@@ -111,10 +113,11 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
 
 /* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements. */
 static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
-    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), unit = 64 / bytes;
-    int64_t units = (count + unit - 1) / unit;
-    int64_t first = trmi_min_i64(count, units * shm->me / shm->n * unit);
-    int64_t beyond = trmi_min_i64(count, units * (shm->me + 1) / shm->n * unit);
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
+    int64_t lines = (count + (1 << shift) - 1) >> shift;
+    int64_t first = trmi_min_i64(count, lines * shm->me / shm->n << shift);
+    int64_t beyond = trmi_min_i64(count, lines * (shm->me + 1) / shm->n << shift);
     if (first == beyond) {
         return;
     }
@@ -124,7 +127,7 @@ static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t targe
     for (int32_t t = 0; t < target_count; t++) {
         shm->targets[t] = (char *)shm->targets[t] + first * bytes;
     }
-    trmi_reduce_find(op->dtype, op->reduce)(shm->targets, target_count, shm->sources, shm->n,
+    kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n,
                                             beyond - first, op->divisor);
 }
 
@@ -143,16 +146,20 @@ static int64_t published_bytes(const trmi_shm *shm, const trmi_op *op) {
     return count * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
-static void run_small(trmi_shm *shm, const trmi_op *op) {
+static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
+    return bytes <= (int64_t)sizeof slot->tiny ? slot->tiny : slot->payload;
+}
+
+static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
     if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
         return;
     }
     for (int32_t r = 0; r < shm->n; r++) {
-        shm->sources[r] = trmi_shm_slot_of(shm, r, shm->posts)->payload;
+        shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
     }
     if (is_slice_kind(op->kind)) {
         void *target = op->recv;
-        trmi_reduce_find(op->dtype, op->reduce)(&target, 1, shm->sources, shm->n, op->count,
+        kernel_of(shm, op)(&target, 1, shm->sources, shm->n, op->count,
                                                 op->divisor);
     } else {
         pull(shm, op, &(window){.limit = INT64_MAX});
@@ -161,8 +168,7 @@ static void run_small(trmi_shm *shm, const trmi_op *op) {
 
 /* --- direct --------------------------------------------------------------------------------------- */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
-    return (const trmi_shm_references *)(const void *)trmi_shm_slot_of(shm, rank, shm->posts)
-        ->payload;
+    return &trmi_shm_slot_of(shm, rank, shm->posts)->at;
 }
 
 static bool can_go_direct(const trmi_shm *shm, const trmi_op *op) {
@@ -239,10 +245,10 @@ static void copy_in(trmi_shm *shm, const trmi_op *op, const window *w, int64_t r
 static int64_t longest_block(const trmi_shm *shm, const trmi_op *op) {
     int64_t longest = op->counts == NULL && op->kind != TRM_ALLTOALLV ? op->count : 0;
     for (int32_t r = 0; r < shm->n; r++) {
-        if (op->kind == TRM_ALLTOALLV) {
-            longest = trmi_max_i64(longest,
-                                   (int64_t)trmi_shm_slot_of(shm, r, shm->posts)->extent);
-        } else if (op->counts != NULL) {
+        for (int32_t dst = 0; op->kind == TRM_ALLTOALLV && dst < shm->n; dst++) {
+            longest = trmi_max_i64(longest, table_of(shm, op, r)[2 * dst + 1]);
+        }
+        if (op->counts != NULL) {
             longest = trmi_max_i64(longest, op->counts[r]);
         }
     }
@@ -288,44 +294,58 @@ static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
 }
 
 /* --- all together --------------------------------------------------------------------------------- */
-static void fill_slot(trmi_shm *shm, const trmi_op *op, bool small) {
+static bool carries(trmi_shm *shm, const trmi_op *op, const trmi_shm_references *at, int64_t bytes) {
+    if (bytes > TRMI_SHM_SMALL_BYTES) {
+        return false;
+    }
+    bool reachable = at->send.region != TRMI_SHM_NOWHERE && at->recv.region != TRMI_SHM_NOWHERE;
+    return op->kind != TRM_ALLREDUCE || bytes <= TRMI_SHM_CARRY_BYTES || shm->counted || !reachable;
+}
+
+static trmi_shm_references find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count) {
+    size_t bytes = trm_dtype_bytes(op->dtype);
+    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE, .recv.region = TRMI_SHM_NOWHERE};
+    if (shm->no_direct) {
+        return at;
+    }
+    if (sends(op, shm->me)) {
+        at.send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes, shm->one_process);
+    }
+    if (is_slice_kind(op->kind) && receives(op, shm->me)) {
+        at.recv = op->recv == op->send
+                      ? at.send
+                      : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
+                                      shm->one_process);
+    }
+    return at;
+}
+
+static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     slot->signature[0] = op->signature[0];
     slot->signature[1] = op->signature[1];
-    size_t bytes = trm_dtype_bytes(op->dtype);
-    if (small) {
-        if (op->kind != TRM_BARRIER && sends(op, shm->me)) {
-            int64_t count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
-                            : is_per_destination(op->kind) ? op->total
-                                                             : op->count;
-            memcpy(slot->payload, op->send, (size_t)count * bytes);
+    int64_t send_count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
+                         : is_per_destination(op->kind) ? op->total
+                                                          : op->count;
+    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE};
+    if (published > TRMI_SHM_CARRY_BYTES) {
+        at = find_buffers(shm, op, send_count);
+    }
+    if (carries(shm, op, &at, published)) {
+        slot->way = TRMI_SHM_CARRIES;
+        if (op->kind != TRM_BARRIER && sends(op, shm->me) && send_count > 0) {
+            memcpy(carried_data(slot, published), op->send,
+                   (size_t)send_count * trm_dtype_bytes(op->dtype));
         }
         return;
     }
-    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE, .recv.region = TRMI_SHM_NOWHERE};
-    int64_t send_count = is_per_destination(op->kind) ? op->total : op->count;
-    send_count = op->kind == TRM_ALLGATHERV ? op->counts[shm->me] : send_count;
-    if (op->kind == TRM_ALLTOALLV) {
-        int64_t *table = (int64_t *)(void *)(slot->payload + sizeof at);
-        slot->extent = 0, send_count = 0;
-        for (int32_t r = 0; r < shm->n; r++) {
-            table[2 * r] = op->send_offsets[r];
-            table[2 * r + 1] = op->send_counts[r];
-            slot->extent = (uint64_t)trmi_max_i64((int64_t)slot->extent, op->send_counts[r]);
-            send_count = trmi_max_i64(send_count, op->send_offsets[r] + op->send_counts[r]);
-        }
+    slot->way = TRMI_SHM_POINTS;
+    slot->at = at;
+    for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
+        int64_t *table = (int64_t *)(void *)slot->payload;
+        table[2 * r] = op->send_offsets[r];
+        table[2 * r + 1] = op->send_counts[r];
     }
-    if (!shm->no_direct) {
-        if (sends(op, shm->me)) {
-            at.send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes,
-                                    shm->one_process);
-        }
-        if (is_slice_kind(op->kind) && receives(op, shm->me)) {
-            at.recv = trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
-                                    shm->one_process);
-        }
-    }
-    memcpy(slot->payload, &at, sizeof at);
 }
 
 static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
@@ -353,14 +373,23 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
 
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
-    bool small = published_bytes(shm, op) <= TRMI_SHM_SMALL_BYTES;
-    fill_slot(shm, op, small);
+    int64_t published = published_bytes(shm, op);
+    fill_slot(shm, op, published);
     trmi_shm_post(shm);
     TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
+    /* Own the lines of the next arrivals before they are needed: peers hold copies. By invariant 1
+     * nobody reads the next slot any more. */
+    __builtin_prefetch(trmi_shm_slot_of(shm, shm->me, shm->posts + 1), 1);
+    __builtin_prefetch(&shm->lines[shm->me], 1);
     TRMI_TRY(check_posts(shm, op, err));
-    if (small) {
-        run_small(shm, op);
+    int32_t carrying = 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        carrying += trmi_shm_slot_of(shm, r, shm->posts)->way == TRMI_SHM_CARRIES;
+    }
+    if (carrying == shm->n) {
+        run_small(shm, op, published);
         return TRM_OK;
     }
-    return can_go_direct(shm, op) ? run_direct(shm, op, err) : run_staged(shm, op, err);
+    return carrying == 0 && can_go_direct(shm, op) ? run_direct(shm, op, err)
+                                                   : run_staged(shm, op, err);
 }

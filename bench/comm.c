@@ -1,0 +1,67 @@
+/* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what bench/comm.sh
+ * measures beside MPI. Usage: comm RANKS [BYTES...] */
+#define _GNU_SOURCE
+#include "comm/rendezvous.h"
+#include "trireme/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int run(trmi_job *job, int rank, int ranks, const long *sizes, int count) {
+    trm_error err;
+    trmi_bootstrap *boot = NULL;
+    trm_comm *comm = NULL;
+    if (trmi_bootstrap_shared(job, rank, &boot, &err) != TRM_OK ||
+        trm_comm_create(boot, NULL, &comm, &err) != TRM_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    for (int i = 0; i < count; i++) {
+        trm_comm_bench_result r;
+        trm_comm_bench_options options = {.private_buffers = getenv("PRIVATE") != NULL};
+        if (trm_comm_bench(comm, sizes[i], &options, &r, &err) != TRM_OK) {
+            fprintf(stderr, "%s\n", err.message);
+            return 1;
+        }
+        if (rank == 0) {
+            printf("{\"peer\":\"trireme\",\"n\":%d,\"bytes\":%ld,\"microseconds\":%.3f,"
+                   "\"minimum\":%.3f,\"algbw_gb_s\":%.3f,\"roofline_microseconds\":%.3f,"
+                   "\"roofline_fraction\":%.3f,\"wrong\":%ld}\n",
+                   ranks, sizes[i], r.microseconds, r.minimum_microseconds, r.algbw_gb_s,
+                   r.roofline_microseconds, r.roofline_fraction, (long)r.wrong);
+            fflush(stdout);
+        }
+    }
+    trm_comm_destroy(comm);
+    boot->table->destroy(boot);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    int ranks = argc > 1 ? atoi(argv[1]) : 2, count = 0;
+    long sizes[64] = {4, 1024, 65536, 1 << 20, 8 << 20, 102000000};
+    for (int i = 2; i < argc && count < 64; i++) {
+        sizes[count++] = atol(argv[i]);
+    }
+    trm_error err;
+    trmi_job *job = NULL;
+    if (trmi_job_create(ranks, 0, &job, &err) != TRM_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        if (fork() == 0) {
+            _exit(run(job, rank, ranks, sizes, count > 0 ? count : 6));
+        }
+    }
+    int failed = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        int status = 0;
+        wait(&status);
+        failed |= status != 0;
+    }
+    return failed;
+}

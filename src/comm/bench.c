@@ -1,0 +1,362 @@
+/* trm_comm_bench: one size of one collective, timed back to back, checked, and held against what the
+ * memory of this host allows. */
+#include "comm/communicator.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "comm/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define RELAX() _mm_pause()
+#else
+#define RELAX() ((void)0)
+#endif
+
+enum { SAMPLES = 31, WARMUP = 2 };
+
+/* --- values --------------------------------------------------------------------------------------- */
+static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
+    int mix = (int)((i * 7 + rank * 3) % 5);
+    return reduce == TRM_REDUCE_PROD ? 1 + (mix == 0) : mix;
+}
+
+static void put_value(void *to, trm_dtype dtype, int64_t i, double value) {
+    switch (dtype) {
+    case TRM_FLOAT32:
+        ((float *)to)[i] = (float)value;
+        break;
+    case TRM_FLOAT64:
+        ((double *)to)[i] = value;
+        break;
+    case TRM_BFLOAT16:
+        ((uint16_t *)to)[i] = trmi_float_to_bf16((float)value);
+        break;
+    case TRM_FLOAT16:
+        ((uint16_t *)to)[i] = trmi_float_to_f16((float)value);
+        break;
+    case TRM_INT32:
+        ((int32_t *)to)[i] = (int32_t)value;
+        break;
+    case TRM_INT64:
+        ((int64_t *)to)[i] = (int64_t)value;
+        break;
+    default:
+        ((uint8_t *)to)[i] = (uint8_t)(int64_t)value;
+    }
+}
+
+static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool whole) {
+    double total = value_of(0, i, reduce);
+    for (int32_t r = 1; r < size; r++) {
+        double next = value_of(r, i, reduce);
+        switch (reduce) {
+        case TRM_REDUCE_PROD:
+            total *= next;
+            break;
+        case TRM_REDUCE_MAX:
+            total = next > total ? next : total;
+            break;
+        case TRM_REDUCE_MIN:
+            total = next < total ? next : total;
+            break;
+        default:
+            total += next;
+        }
+    }
+    if (reduce == TRM_REDUCE_MEAN) {
+        total = whole ? (double)((int64_t)total / size) : total / size;
+    }
+    return total;
+}
+
+/* --- one benchmark -------------------------------------------------------------------------------- */
+typedef struct bench {
+    trm_comm *comm;
+    trm_comm_bench_options options;
+    trm_collective op;
+    int64_t count, vector; /* elements of the operation and of each buffer */
+    char *send, *recv;
+    bool reduces, whole;
+} bench;
+
+static bool is_blocked(trm_collective_kind kind) {
+    return kind == TRM_ALLGATHER || kind == TRM_REDUCE_SCATTER || kind == TRM_SCATTER ||
+           kind == TRM_GATHER || kind == TRM_ALLTOALL;
+}
+
+/* What element i of this rank's result must be; false where it has none. */
+static bool expected_value(const bench *b, int64_t i, double *value) {
+    int32_t me = b->comm->group.rank, n = b->comm->group.size;
+    int64_t block = b->count > 0 ? b->count : 1;
+    switch (b->op.kind) {
+    case TRM_ALLREDUCE:
+        *value = reduced_value(n, i, b->op.reduce, b->whole);
+        return true;
+    case TRM_REDUCE:
+        *value = reduced_value(n, i, b->op.reduce, b->whole);
+        return me == 0;
+    case TRM_REDUCE_SCATTER:
+        *value = reduced_value(n, me * block + i, b->op.reduce, b->whole);
+        return i < b->count;
+    case TRM_BROADCAST:
+        *value = value_of(0, i, b->op.reduce);
+        return true;
+    case TRM_SCATTER:
+        *value = value_of(0, me * block + i, b->op.reduce);
+        return i < b->count;
+    case TRM_ALLGATHER:
+        *value = value_of((int32_t)(i / block), i % block, b->op.reduce);
+        return true;
+    case TRM_GATHER:
+        *value = value_of((int32_t)(i / block), i % block, b->op.reduce);
+        return me == 0;
+    case TRM_ALLTOALL:
+        *value = value_of((int32_t)(i / block), me * block + i % block, b->op.reduce);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
+    for (int64_t i = 0; i < b->vector; i++) {
+        put_value(b->send, b->op.dtype, i, value_of(b->comm->group.rank, i, b->op.reduce));
+    }
+    memset(b->recv, 0xFF, (size_t)(b->vector * bytes));
+    trm_collective op = b->op;
+    op.send = b->send;
+    TRMI_TRY(trm_comm_run(b->comm, &op, err));
+    *wrong = 0;
+    uint8_t expected[8];
+    for (int64_t i = 0; i < b->vector; i++) {
+        double value;
+        if (expected_value(b, i, &value)) {
+            put_value(expected, b->op.dtype, 0, value);
+            *wrong += memcmp(b->recv + i * bytes, expected, (size_t)bytes) != 0;
+        }
+    }
+    return trm_comm_allreduce(b->comm, wrong, 1, TRM_INT64, TRM_REDUCE_SUM, err);
+}
+
+static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
+    for (int64_t i = 0; i < times; i++) {
+        TRMI_TRY(trm_comm_run(b->comm, &b->op, err));
+    }
+    return TRM_OK;
+}
+
+/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers -- */
+typedef struct bound {
+    bool usable;
+    int32_t n, me;
+    const void **sources;
+    void **targets;
+    _Atomic uint64_t **flags; /* a cache line for each rank */
+    uint64_t turn;
+    int64_t first, beyond;
+    trmi_reduce_fn *reduce;
+    char *region;
+} bound;
+
+static void bare_barrier(bound *b) {
+    b->turn++;
+    atomic_store_explicit(b->flags[b->me], b->turn, memory_order_release);
+    for (int32_t r = 0; r < b->n; r++) {
+        while (atomic_load_explicit(b->flags[r], memory_order_acquire) < b->turn) {
+            RELAX();
+        }
+    }
+}
+
+static void run_bound(bound *b, int64_t times) {
+    for (int64_t i = 0; i < times; i++) {
+        bare_barrier(b);
+        if (b->beyond > b->first) {
+            b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
+        }
+        bare_barrier(b);
+    }
+}
+
+static void free_bound(trm_comm *comm, bound *b) {
+    trm_comm_free_shared(comm, b->region);
+    trmi_free(b->sources);
+    trmi_free(b->targets);
+    trmi_free(b->flags);
+}
+
+/* region of each rank: flag line, then the vector */
+static trm_status make_bound(bench *b, bound *out, trm_error *err) {
+    trm_comm *comm = b->comm;
+    const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
+    size_t n = (size_t)comm->group.size;
+    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
+    *out = (bound){.n = (int32_t)n, .me = comm->group.rank};
+    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && !comm->crowded && n > 1 &&
+                  !b->options.no_roofline;
+    if (!out->usable) {
+        return TRM_OK;
+    }
+    out->sources = trmi_alloc(n * sizeof *out->sources);
+    out->targets = trmi_alloc(n * sizeof *out->targets);
+    out->flags = trmi_alloc(n * sizeof *out->flags);
+    trmi_shm_place *places = trmi_alloc(n * sizeof *places);
+    size_t region_bytes = 4096 + (size_t)(b->vector * bytes);
+    out->region = trm_comm_alloc_shared(comm, region_bytes, err);
+    if (out->sources == NULL || out->targets == NULL || out->flags == NULL || places == NULL ||
+        out->region == NULL) {
+        trmi_free(places);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the bound of %zu bytes", region_bytes);
+    }
+    memset(out->region, 0, region_bytes);
+    trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
+    trm_collective gather = {.kind = TRM_ALLGATHER, .send = &mine, .recv = places,
+                             .count = sizeof mine, .dtype = TRM_UINT8};
+    trm_status status = trm_comm_run(comm, &gather, err);
+    int64_t unit = 64 / bytes, units = (b->vector + unit - 1) / unit;
+    out->first = trmi_min_i64(b->vector, units * out->me / out->n * unit);
+    out->beyond = trmi_min_i64(b->vector, units * (out->me + 1) / out->n * unit);
+    out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
+    for (size_t r = 0; status == TRM_OK && r < n; r++) {
+        char *at = NULL;
+        status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
+        if (status == TRM_OK) {
+            out->flags[r] = (_Atomic uint64_t *)(void *)at;
+            out->targets[r] = at + 4096 + out->first * bytes;
+            out->sources[r] = out->targets[r];
+        }
+    }
+    trmi_free(places);
+    return status;
+}
+
+/* --- timing --------------------------------------------------------------------------------------- */
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* How often in a row, so that a sample is long enough for the clock and all of them last `seconds`. */
+static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
+    TRMI_TRY(run_ours(b, WARMUP, err));
+    double start = trmi_os_now();
+    TRMI_TRY(run_ours(b, 3, err));
+    double each = (trmi_os_now() - start) / 3;
+    TRMI_TRY(trm_comm_allreduce(b->comm, &each, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    double per_sample = b->options.seconds / SAMPLES;
+    *times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
+    *samples = trmi_max_i64(5, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
+    return TRM_OK;
+}
+
+/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. */
+static trm_status take_samples(bench *b, bound *limit, int64_t times, int64_t samples,
+                               double *ours, double *bare, trm_error *err) {
+    for (int64_t s = 0; s < samples; s++) {
+        TRMI_TRY(trm_comm_barrier(b->comm, err));
+        double start = trmi_os_now();
+        TRMI_TRY(run_ours(b, times, err));
+        ours[s] = (trmi_os_now() - start) / (double)times;
+        bare[s] = 0;
+        if (limit->usable) {
+            TRMI_TRY(trm_comm_barrier(b->comm, err));
+            start = trmi_os_now();
+            run_bound(limit, times);
+            bare[s] = (trmi_os_now() - start) / (double)times;
+        }
+    }
+    TRMI_TRY(trm_comm_allreduce(b->comm, ours, samples, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    TRMI_TRY(trm_comm_allreduce(b->comm, bare, samples, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    qsort(ours, (size_t)samples, sizeof *ours, by_value);
+    qsort(bare, (size_t)samples, sizeof *bare, by_value);
+    return TRM_OK;
+}
+
+static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *err) {
+    double ours[SAMPLES], bare[SAMPLES];
+    int64_t times, samples, n = b->comm->group.size;
+    bound limit;
+    int64_t wrong = -1;
+    TRMI_TRY(check_once(b, &wrong, err));
+    /* zeros stay zeros however often they are summed */
+    memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
+    memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
+    trm_status status = make_bound(b, &limit, err);
+    if (status == TRM_OK && (status = choose_times(b, &times, &samples, err)) == TRM_OK) {
+        status = take_samples(b, &limit, times, samples, ours, bare, err);
+    }
+    if (status == TRM_OK) { /* nobody frees what others still sum into */
+        status = trm_comm_barrier(b->comm, err);
+    }
+    free_bound(b->comm, &limit);
+    TRMI_TRY(status);
+    double median = ours[samples / 2], bus = 1;
+    if (b->op.kind == TRM_ALLREDUCE) {
+        bus = 2.0 * (double)(n - 1) / (double)n;
+    } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||
+               b->op.kind == TRM_ALLTOALL) {
+        bus = (double)(n - 1) / (double)n;
+    }
+    int64_t bytes = b->vector * (int64_t)trm_dtype_bytes(b->op.dtype);
+    *result = (trm_comm_bench_result){
+        .bytes = bytes,
+        .repeats = times * samples,
+        .microseconds = median * 1e6,
+        .minimum_microseconds = ours[0] * 1e6,
+        .maximum_microseconds = ours[samples - 1] * 1e6,
+        .algbw_gb_s = (double)bytes / median * 1e-9,
+        .busbw_gb_s = (double)bytes / median * 1e-9 * bus,
+        .roofline_microseconds = bare[samples / 2] * 1e6,
+        .roofline_fraction = limit.usable ? bare[samples / 2] / median : 0,
+        .wrong = wrong,
+    };
+    return TRM_OK;
+}
+
+trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_options *options,
+                          trm_comm_bench_result *result, trm_error *err) {
+    bench b = {.comm = comm};
+    b.options = options != NULL ? *options : (trm_comm_bench_options){0};
+    trm_comm_bench_options *o = &b.options;
+    o->kind = o->kind == TRM_COLLECTIVE_NONE ? TRM_ALLREDUCE : o->kind;
+    o->dtype = o->dtype == TRM_DTYPE_NONE ? TRM_FLOAT32 : o->dtype;
+    o->reduce = o->reduce == TRM_REDUCE_NONE ? TRM_REDUCE_SUM : o->reduce;
+    o->seconds = o->seconds > 0 ? o->seconds : 0.3;
+    int64_t element = (int64_t)trm_dtype_bytes(o->dtype), n = comm->group.size;
+    bool blocked = is_blocked(o->kind);
+    if (element == 0 || bytes < 0 || (!blocked && o->kind != TRM_ALLREDUCE &&
+                                      o->kind != TRM_REDUCE && o->kind != TRM_BROADCAST)) {
+        return TRMI_FAIL(err, TRM_INVALID, "bench of %s over %lld bytes of type %d: use a collective "
+                         "without counts", trm_collective_name(o->kind), (long long)bytes,
+                         (int)o->dtype);
+    }
+    b.reduces = o->kind == TRM_ALLREDUCE || o->kind == TRM_REDUCE || o->kind == TRM_REDUCE_SCATTER;
+    b.whole = o->dtype >= TRM_INT8;
+    b.count = bytes / element / (blocked ? n : 1);
+    b.vector = b.count * (blocked ? n : 1);
+    b.op = (trm_collective){.kind = o->kind, .count = b.count, .dtype = o->dtype,
+                            .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE, .tag = "bench"};
+    size_t size = (size_t)(b.vector * element + 64);
+    b.send = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);
+    b.recv = o->private_buffers ? trmi_alloc(size) : trm_comm_alloc_shared(comm, size, err);
+    b.op.recv = b.recv;
+    b.op.send = blocked ? b.send : NULL; /* the others are timed in place */
+    trm_status status = b.send != NULL && b.recv != NULL
+                            ? measure(&b, result, err)
+                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes", size);
+    if (o->private_buffers) {
+        trmi_free(b.send);
+        trmi_free(b.recv);
+    } else {
+        trm_comm_free_shared(comm, b.send);
+        trm_comm_free_shared(comm, b.recv);
+    }
+    return status;
+}
