@@ -7,8 +7,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const trmi_conv_algorithm *const trmi_conv_algorithms[] = {&trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
-                                                          &trmi_conv_dnnl, NULL};
+const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
+    &trmi_conv_winograd, &trmi_conv_winograd_gradw, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
+    &trmi_conv_dnnl, NULL};
 
 /* What a bound step keeps. */
 typedef struct bound {

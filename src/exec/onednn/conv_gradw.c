@@ -105,8 +105,8 @@ static void multiply(const gradw *c, const chunk *part, int64_t k, int height, f
         int columns = (int)trmi_min_i64(nr, count - j * nr);
         for (int64_t i = 0; i * height < k; i++) {
             int rows = (int)trmi_min_i64(height, k - i * height);
-            c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, w->b + j * CHUNK * nr,
-                              part->rows, sums + i * height * c->problem.o + j * nr, w->out, columns,
+            c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS,
+                              w->b + j * CHUNK * nr, part->rows, sums + i * height * c->problem.o + j * nr, w->out, columns,
                               add);
         }
     }

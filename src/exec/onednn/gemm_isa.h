@@ -1,7 +1,7 @@
 /* exec/onednn/gemm_isa.h: the inner loops of every matrix product, one table per instruction set.
  *
  *   A "rows":  a[i * TRMI_TILE_STRIDE + k]     copied rows, k contiguous (pixels x channels)
- *   A "cols":  a[k * TRMI_TILE_COLS + i]       packed for X^T dY (weight gradients)
+ *   A "cols":  a[k * a_stride + i]              i contiguous, for X^T dY (weight gradients)
  *   B panel:   b[k * nr + j]                   nr columns wide, zero-padded
  *
  *        b: k x nr, streams through L1/L2
@@ -18,7 +18,7 @@
 enum {
     TRMI_TILE_K = 256,      /* longest k of one block */
     TRMI_TILE_STRIDE = 272, /* floats between rows of A: no power of two */
-    TRMI_TILE_COLS = 16,    /* floats between k of A "cols" */
+    TRMI_TILE_COLS = 16,    /* floats between k of packed A "cols" */
     TRMI_TILE_ROWS_MAX = 14,
     TRMI_TILE_NR_MAX = 32
 };
@@ -29,8 +29,8 @@ typedef struct trmi_gemm_isa {
     /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
     void (*tile_rows)(int rows, const float *a, const float *b, int64_t k, float *c,
                       const int64_t *row_offset, int columns, bool add);
-    void (*tile_cols)(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, bool add);
+    void (*tile_cols)(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
+                      float *c, const int64_t *row_offset, int columns, bool add);
     /* to[i] = from[i] as float32; from is FLOAT32 or BFLOAT16. */
     void (*widen)(float *to, const void *from, trm_dtype type, int64_t count);
     /* The same for `rows` rows of `count`; strides in elements. */

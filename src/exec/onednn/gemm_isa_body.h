@@ -4,19 +4,9 @@
  */
 #include "exec/onednn/gemm_isa.h"
 
-#include "base/half.h"
-
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float vec __attribute__((vector_size(VL * 4)));
-typedef int32_t vec_int __attribute__((vector_size(VL * 4)));
-typedef uint32_t vec_bits __attribute__((vector_size(VL * 4)));
-typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
-/* The same in memory: any address, any declared type. */
-typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_alias));
-typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
+#include "exec/onednn/vec_body.h"
 
 enum { NR = VL * VN };
 
@@ -45,8 +35,8 @@ INLINE void tile_store(const int rows, vec sum[MR][VN], float *c, const int64_t 
     }
 }
 
-/* row_stride and k_stride are constants where this is inlined, so that every address is base + constant. */
-INLINE void tile(const int rows, const int64_t row_stride, const int64_t k_stride, const float *a,
+/* The strides over i are constants where this is inlined, so that every address is base + constant. */
+INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, const float *a,
                  const float *b, int64_t k, float *c, const int64_t *row_offset, int columns,
                  bool add) {
     vec sum[MR][VN];
@@ -69,19 +59,20 @@ INLINE void tile(const int rows, const int64_t row_stride, const int64_t k_strid
     tile_store(rows, sum, c, row_offset, columns, add);
 }
 
-typedef void tile_function(const float *a, const float *b, int64_t k, float *c,
+typedef void tile_function(const float *a, int64_t a_stride, const float *b, int64_t k, float *c,
                            const int64_t *row_offset, int columns, bool add);
 
 #define TILE(N)                                                                                    \
-    static __attribute__((noinline)) void tile_rows_##N(const float *a, const float *b, int64_t k, \
-                                                        float *c, const int64_t *row_offset,       \
-                                                        int columns, bool add) {                   \
+    static __attribute__((noinline)) void tile_rows_##N(                                           \
+        const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
+        const int64_t *row_offset, int columns, bool add) {                                        \
+        (void)a_stride;                                                                            \
         tile(N, TRMI_TILE_STRIDE, 1, a, b, k, c, row_offset, columns, add);                        \
     }                                                                                              \
-    static __attribute__((noinline)) void tile_cols_##N(const float *a, const float *b, int64_t k, \
-                                                        float *c, const int64_t *row_offset,       \
-                                                        int columns, bool add) {                   \
-        tile(N, 1, TRMI_TILE_COLS, a, b, k, c, row_offset, columns, add);                          \
+    static __attribute__((noinline)) void tile_cols_##N(                                           \
+        const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
+        const int64_t *row_offset, int columns, bool add) {                                        \
+        tile(N, 1, a_stride, a, b, k, c, row_offset, columns, add);                                \
     }
 TILE(1)
 TILE(2)
@@ -115,39 +106,15 @@ static tile_function *const cols_tiles[MR] = {TILES(tile_cols_)};
 
 static void tile_rows(int rows, const float *a, const float *b, int64_t k, float *c,
                       const int64_t *row_offset, int columns, bool add) {
-    rows_tiles[rows - 1](a, b, k, c, row_offset, columns, add);
+    rows_tiles[rows - 1](a, 0, b, k, c, row_offset, columns, add);
 }
 
-static void tile_cols(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, bool add) {
-    cols_tiles[rows - 1](a, b, k, c, row_offset, columns, add);
+static void tile_cols(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
+                      float *c, const int64_t *row_offset, int columns, bool add) {
+    cols_tiles[rows - 1](a, a_stride, b, k, c, row_offset, columns, add);
 }
 
-/* ---- vectors in and out ---------------------------------------------------------------------------- */
-
-INLINE vec load_half(const uint16_t *from) {
-    vec_half h = *(const half_memory *)from;
-    return (vec)(__builtin_convertvector(h, vec_bits) << 16);
-}
-
-/* Round to nearest even; NaN stays NaN. */
-INLINE void store_half(uint16_t *to, vec value) {
-    vec_bits bits = (vec_bits)value;
-    vec_bits rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
-    vec_bits out = (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
-    *(half_memory *)to = __builtin_convertvector(out, vec_half);
-}
-
-INLINE float load_one(const void *from, trm_dtype type, int64_t i) {
-    return type == TRM_BFLOAT16 ? trmi_bf16_to_float(((const uint16_t *)from)[i])
-                                : ((const float *)from)[i];
-}
-
-INLINE vec load_any(const void *from, trm_dtype type, int64_t i) {
-    return type == TRM_BFLOAT16 ? load_half((const uint16_t *)from + i)
-                                : (vec) * (const vec_memory *)((const float *)from + i);
-}
+/* ---- rows in and out ------------------------------------------------------------------------------- */
 
 INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
     int64_t i = 0;
@@ -184,8 +151,6 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
         widen_rows_as(to, to_stride, from, TRM_FLOAT32, from_stride, rows, count);
     }
 }
-
-INLINE vec positive(vec v) { return (vec)((vec_int)v & (vec_int)(v > (vec){0})); }
 
 INLINE void widen_affine_as(float *to, const void *from, const trm_dtype type, int64_t count,
                             const float *scale, const float *shift, const bool relu) {
@@ -356,10 +321,6 @@ static void deal(float *to, int64_t panel, int width, int room, const void *from
     }
 }
 
-#define STRING_(x) #x
-#define STRING(x) STRING_(x)
-#define PASTE_(a, b) a##b
-#define PASTE(a, b) PASTE_(a, b)
 const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .mr = MR,
                                                .nr = NR,

@@ -1,0 +1,50 @@
+/* exec/onednn/vec_body.h: the compiler's vectors of VL floats, for files written once and compiled
+ * for each instruction set (which define VL and NAME before including this). */
+#include "trireme/base.h"
+
+#include "base/half.h"
+
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(VL * 4)));
+typedef int32_t vec_int __attribute__((vector_size(VL * 4)));
+typedef uint32_t vec_bits __attribute__((vector_size(VL * 4)));
+typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
+/* The same in memory: any address, any declared type. */
+typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
+
+/* ---- vectors in and out ---------------------------------------------------------------------------- */
+
+INLINE vec load_half(const uint16_t *from) {
+    vec_half h = *(const half_memory *)from;
+    return (vec)(__builtin_convertvector(h, vec_bits) << 16);
+}
+
+/* Round to nearest even; NaN stays NaN. */
+INLINE void store_half(uint16_t *to, vec value) {
+    vec_bits bits = (vec_bits)value;
+    vec_bits rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+    vec_bits out = (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
+    *(half_memory *)to = __builtin_convertvector(out, vec_half);
+}
+
+INLINE float load_one(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? trmi_bf16_to_float(((const uint16_t *)from)[i])
+                                : ((const float *)from)[i];
+}
+
+INLINE vec load_any(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? load_half((const uint16_t *)from + i)
+                                : (vec) * (const vec_memory *)((const float *)from + i);
+}
+
+INLINE vec positive(vec v) { return (vec)((vec_int)v & (vec_int)(v > (vec){0})); }
+
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+#define PASTE_(a, b) a##b
+#define PASTE(a, b) PASTE_(a, b)

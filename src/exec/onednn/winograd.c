@@ -1,0 +1,222 @@
+/* Winograd F(4x4, 3x3), forward and data gradient.
+ *
+ *   U = transformed weights [xi][k block][panel][k][nr], made once per run by all threads
+ *   a thread takes blocks of tiles:   patches --B'dB--> V [xi][k block][tile][k]
+ *                                     for each xi: M[xi] = V[xi] U[xi]     (tiles x channels)
+ *                                     M --A'mA--> output pixels
+ *
+ *   scratch:  [ U | per thread: V, M, taps, offsets, zero pixel ]
+ *
+ * The data gradient is the forward convolution of dy with the weights transposed and turned.
+ */
+#include "exec/onednn/winograd.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { XI = TRMI_WINO_XI, SLICE = 32 /* k of one weights transform */ };
+
+typedef struct winograd {
+    trmi_conv_problem problem;
+    trmi_winograd_tiles tiles;
+    const trmi_gemm_isa *gemm;
+    const trmi_winograd_isa *isa;
+    int threads;
+    int64_t block, blocks;            /* tiles per block at most, blocks */
+    int64_t k_blocks, panels, ldm;
+    int64_t u_xi, v_block, v_xi, m_xi; /* floats from one to the next */
+    int64_t shared_floats, thread_floats;
+} winograd;
+
+typedef struct workspace {
+    float *v, *m, *taps, *zero;
+    int64_t *offsets;
+} workspace;
+
+static workspace workspace_of(const winograd *c, char *scratch) {
+    workspace w;
+    w.v = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.m = w.v + XI * c->v_xi;
+    w.taps = w.m + XI * c->m_xi;
+    w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
+    w.offsets = (int64_t *)(w.zero + trmi_round_up(c->tiles.in_c, 16));
+    memset(w.zero, 0, (size_t)c->tiles.in_c * sizeof(float));
+    for (int64_t i = 0; i < c->block; i++) {
+        w.offsets[i] = i * c->ldm;
+    }
+    return w;
+}
+
+static int64_t k_of(const winograd *c, int64_t k_block) {
+    return trmi_min_i64(TRMI_TILE_K, c->tiles.in_c - k_block * TRMI_TILE_K);
+}
+
+/* ---- weights ------------------------------------------------------------------------------------- */
+
+/* A slice of a panel of one tap: k rows of the product's right side. */
+static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_t k, int64_t count,
+                     int64_t column, float *to) {
+    const trmi_conv_problem *p = &c->problem;
+    int64_t bytes = (int64_t)trm_dtype_bytes(p->weights_type);
+    int columns = (int)trmi_min_i64(c->gemm->nr, c->tiles.out_c - column);
+    if (p->direction == TRMI_CONV_FORWARD) {
+        int64_t at = (tap * p->c + k) * p->o + column;
+        c->gemm->pack(to, weights + at * bytes, p->weights_type, p->o, count, columns);
+    } else {
+        int64_t at = ((8 - tap) * p->c + column) * p->o + k;
+        c->gemm->pack_transposed(to, weights + at * bytes, p->weights_type, p->o, count, columns);
+    }
+}
+
+static void transform_weights(const winograd *c, const void *weights, float *u,
+                              const workspace *w) {
+    int64_t nr = c->gemm->nr, slices = (c->tiles.in_c + SLICE - 1) / SLICE;
+#pragma omp for schedule(dynamic, 4)
+    for (int64_t i = 0; i < slices * c->panels; i++) {
+        int64_t k = i / c->panels * SLICE, panel = i % c->panels;
+        int64_t count = trmi_min_i64(SLICE, c->tiles.in_c - k), k_block = k / TRMI_TILE_K;
+        for (int64_t tap = 0; tap < 9; tap++) {
+            pack_tap(c, weights, tap, k, count, panel * nr, w->taps + tap * SLICE * nr);
+        }
+        float *to = u + k_block * TRMI_TILE_K * c->panels * nr + panel * k_of(c, k_block) * nr +
+                    k % TRMI_TILE_K * nr;
+        c->isa->weights(to, c->u_xi, w->taps, SLICE * nr, count * nr);
+    }
+}
+
+/* ---- a block of tiles ------------------------------------------------------------------------------ */
+
+static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
+                            const workspace *w) {
+    trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
+    for (int64_t t = 0; t < count; t++) {
+        const void *pixels[TRMI_WINO_IN];
+        trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
+        for (int64_t k = 0; k < c->k_blocks; k++) {
+            c->isa->input(w->v + k * c->v_block + t * TRMI_TILE_STRIDE, c->v_xi, pixels, type,
+                          k * TRMI_TILE_K, k_of(c, k));
+        }
+    }
+}
+
+static void multiply(const winograd *c, const float *u, int64_t count, const workspace *w) {
+    int64_t nr = c->gemm->nr, tiles = (count + c->gemm->mr - 1) / c->gemm->mr;
+    for (int64_t xi = 0; xi < XI; xi++) {
+        for (int64_t k = 0; k < c->k_blocks; k++) {
+            int64_t depth = k_of(c, k);
+            const float *right = u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * nr;
+            const float *left = w->v + xi * c->v_xi + k * c->v_block;
+            for (int64_t j = 0; j < c->panels; j++) {
+                int columns = (int)trmi_min_i64(nr, c->tiles.out_c - j * nr);
+                for (int64_t i = 0, row = 0; i < tiles; i++) {
+                    int height = (int)(count / tiles + (i < count % tiles));
+                    c->gemm->tile_rows(height, left + row * TRMI_TILE_STRIDE, right + j * depth * nr,
+                                       depth, w->m + xi * c->m_xi + j * nr, w->offsets + row,
+                                       columns, k > 0);
+                    row += height;
+                }
+            }
+        }
+    }
+}
+
+static void transform_output(const winograd *c, void *output, const float *bias, int64_t first,
+                             int64_t count, const workspace *w) {
+    trm_dtype type = c->tiles.out_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
+    for (int64_t t = 0; t < count; t++) {
+        void *pixels[TRMI_WINO_OUT];
+        trmi_winograd_outputs(&c->tiles, first + t, output, NULL, pixels);
+        c->isa->output(pixels, type, 0, c->tiles.out_c, w->m + t * c->ldm, c->m_xi, bias);
+    }
+}
+
+static trm_status winograd_run(const void *state, const trmi_conv_args *args, trm_error *err) {
+    const winograd *c = state;
+    (void)err;
+    bool data = c->problem.direction == TRMI_CONV_DATA;
+    const void *input = data ? args->result : args->image;
+    void *output = data ? args->image : args->result;
+    float *u = (float *)args->scratch;
+#pragma omp parallel num_threads(c->threads)
+    {
+        workspace w = workspace_of(c, args->scratch);
+        transform_weights(c, args->weights, u, &w);
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t b = 0; b < c->blocks; b++) {
+            int64_t first = c->tiles.count * b / c->blocks;
+            int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
+            transform_input(c, input, first, count, &w);
+            multiply(c, u, count, &w);
+            transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the algorithm ----------------------------------------------------------------------------------- */
+
+static bool winograd_can(const trmi_conv_problem *p) {
+    return p->direction != TRMI_CONV_WEIGHTS && trmi_winograd_can(p);
+}
+
+static double winograd_guess(const trmi_conv_problem *p, int threads) {
+    trmi_winograd_tiles t;
+    trmi_winograd_tiles_init(&t, p);
+    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
+    double products = 2.0 * XI * tiles * c * o / 170e9;
+    double transforms = tiles * (c + o) * 7 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
+    return (products + transforms) / threads + 15e-6;
+}
+
+/* Tiles per block: V and M of one block beside U's passage in 2 MB of L2; more when U itself does
+ * not fit there, because each block reads all of U. */
+static int64_t block_size(const winograd *c) {
+    int64_t per_tile = XI * (c->k_blocks * TRMI_TILE_STRIDE + c->ldm) * 4;
+    int64_t u_bytes = XI * c->u_xi * 4;
+    int64_t budget = u_bytes <= 1 << 20 ? 1100 << 10 : u_bytes <= 4 << 20 ? 3 << 20 : 16 << 20;
+    int64_t mr = c->gemm->mr;
+    int64_t most = (c->tiles.count + c->threads - 1) / c->threads;
+    int64_t tiles = budget / per_tile / mr * mr;
+    return trmi_max_i64(1, trmi_min_i64(trmi_max_i64(mr, tiles), most));
+}
+
+static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                                  int64_t *scratch, trm_error *err) {
+    winograd *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+    }
+    *c = (winograd){.problem = *p, .gemm = trmi_gemm(), .isa = trmi_winograd(),
+                    .threads = backend->threads};
+    trmi_winograd_tiles_init(&c->tiles, p);
+    int64_t nr = c->gemm->nr;
+    c->k_blocks = (c->tiles.in_c + TRMI_TILE_K - 1) / TRMI_TILE_K;
+    c->panels = (c->tiles.out_c + nr - 1) / nr;
+    c->ldm = c->panels * nr + 16;
+    c->u_xi = c->tiles.in_c * c->panels * nr;
+    int64_t most = block_size(c);
+    c->blocks = (c->tiles.count + most - 1) / most;
+    c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
+    c->v_block = c->block * TRMI_TILE_STRIDE;
+    c->v_xi = c->k_blocks * c->v_block;
+    c->m_xi = c->block * c->ldm;
+    c->shared_floats = XI * c->u_xi;
+    c->thread_floats = trmi_round_up(XI * (c->v_xi + c->m_xi) + 9 * SLICE * TRMI_TILE_NR_MAX +
+                                         trmi_round_up(c->tiles.in_c, 16) + 2 * c->block, 16);
+    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *state = c;
+    return TRM_OK;
+}
+
+static void winograd_destroy(void *state) { trmi_free(state); }
+
+const trmi_conv_algorithm trmi_conv_winograd = {.name = "winograd4x3",
+                                                .can = winograd_can,
+                                                .guess = winograd_guess,
+                                                .create = winograd_create,
+                                                .run = winograd_run,
+                                                .destroy = winograd_destroy};

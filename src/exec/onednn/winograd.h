@@ -1,0 +1,27 @@
+/* exec/onednn/winograd.h: what the Winograd convolutions of all directions share: the cut of images
+ * into 4x4 output tiles with their 6x6 input patches. */
+#ifndef TRMI_EXEC_ONEDNN_WINOGRAD_H
+#define TRMI_EXEC_ONEDNN_WINOGRAD_H
+
+#include "exec/onednn/conv.h"
+#include "exec/onednn/gemm_isa.h"
+#include "exec/onednn/winograd_isa.h"
+
+typedef struct trmi_winograd_tiles {
+    int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
+    int64_t in_bytes, out_bytes; /* of an element */
+    int64_t pad_y, pad_x;        /* tile (i, j) begins at input (4 i - pad_y, 4 j - pad_x) */
+    int64_t rows, columns, count; /* tiles per image, tiles in all */
+} trmi_winograd_tiles;
+
+/* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
+bool trmi_winograd_can(const trmi_conv_problem *p);
+void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p);
+/* The patch's pixels; `zero` (in_c elements of zero) stands for those outside. */
+void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
+                         const void *zero, const void *pixels[TRMI_WINO_IN]);
+/* The output tile's pixels; `outside` (NULL or zeros) for those outside. */
+void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
+                           void *pixels[TRMI_WINO_OUT]);
+
+#endif

@@ -1,0 +1,46 @@
+/* exec/onednn/winograd_isa.h: the transforms of Winograd's F(4x4, 3x3) (Lavin & Gray, CVPR 2016) with
+ * the points 0, 1, -1, 2, -2, infinity; vectorised over channels, one table per instruction set.
+ *
+ *   y = A' [ (G g G') . (B' d B) ] A       d 6x6 input patch, g 3x3 weights, y 4x4 outputs
+ *   gradient of g: G' [ (B' d B) . (A dy A') ] G
+ *
+ * The 36 products are called xi = 0 .. 35 (row-major in the 6x6).
+ */
+#ifndef TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
+#define TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
+
+#include "trireme/base.h"
+
+enum {
+    TRMI_WINO_XI = 36,
+    TRMI_WINO_IN = 36, /* pixels of an input patch */
+    TRMI_WINO_OUT = 16 /* pixels of an output tile */
+};
+
+typedef struct trmi_winograd_isa {
+    const char *name;
+    int channels; /* counts below are multiples of this */
+    /* B' d B: to[xi * stride + c] from pixel i's channels first .. first + count - 1. */
+    void (*input)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
+                  int64_t first, int64_t count);
+    /* A dy A': the same from the 4x4 pixels of an output tile's gradient. */
+    void (*gradient)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
+                     trm_dtype type, int64_t first, int64_t count);
+    /* A' m A: pixel i's channels from m[xi * stride + c], plus bias; NULL pixels are outside. */
+    void (*output)(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
+                   const float *m, int64_t stride, const float *bias);
+    /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
+    void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
+    /* G' s G: to[t * tap + i] from s[xi * stride + i], which are sums over `terms` copies `term`
+     * floats apart, added in order. */
+    void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t terms,
+                             int64_t term, int64_t count);
+} trmi_winograd_isa;
+
+extern const trmi_winograd_isa trmi_winograd_plain;
+#if defined(__x86_64__)
+extern const trmi_winograd_isa trmi_winograd_avx2, trmi_winograd_avx512;
+#endif
+const trmi_winograd_isa *trmi_winograd(void);
+
+#endif

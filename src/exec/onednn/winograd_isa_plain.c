@@ -1,0 +1,3 @@
+#define NAME plain
+#define VL 4
+#include "exec/onednn/winograd_isa_body.h"
