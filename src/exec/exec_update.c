@@ -19,6 +19,9 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
             .count = b->bytes / (int64_t)sizeof(float),
             .decay = exec->optimizer.decay_all || b->shape.rank > 1,
             .sparse = p->params[i].sparse_rows != 0,
+            .rows = p->params[i].sparse_rows != 0
+                        ? trm_shape_count(&p->buffers[p->params[i].sparse_ids].shape)
+                        : 0,
         };
     }
     TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
@@ -32,7 +35,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status update_tables(trm_exec *exec, double learning_rate, trm_error *err) {
+/* Sparse gradients: before the dense update (norms, NaN) and after it (the rows themselves). */
+static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
@@ -41,12 +45,18 @@ static trm_status update_tables(trm_exec *exec, double learning_rate, trm_error 
         }
         const trmi_buffer *ids = &p->buffers[param->sparse_ids];
         const trmi_buffer *rows = &p->buffers[param->sparse_rows];
-        TRMI_TRY(trmi_update_sparse(
-            exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], i,
-            exec->env.arena[ids->arena] + ids->offset, ids->dtype,
-            (const float *)(exec->env.arena[rows->arena] + rows->offset),
-            trm_shape_count(&ids->shape), p->buffers[param->param_buffer].shape.dim[1], learning_rate,
-            exec->env.step + 1, err));
+        const void *id_data = exec->env.arena[ids->arena] + ids->offset;
+        const float *row_data = (const float *)(exec->env.arena[rows->arena] + rows->offset);
+        int64_t count = trm_shape_count(&ids->shape);
+        int64_t width = p->buffers[param->param_buffer].shape.dim[1];
+        if (prepare) {
+            TRMI_TRY(trmi_update_prepare(exec->update, i, id_data, ids->dtype, row_data, count,
+                                         width, err));
+        } else {
+            TRMI_TRY(trmi_update_sparse(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], i,
+                                        id_data, ids->dtype, row_data, count, width, learning_rate,
+                                        exec->env.step + 1, err));
+        }
     }
     return TRM_OK;
 }
@@ -63,14 +73,16 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     const float *gradients = exec->accumulator != NULL
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
-    trm_status status =
-        trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], gradients,
-                        learning_rate, exec->env.step + 1, err);
+    trm_status status = each_table(exec, true, learning_rate, err);
+    if (status == TRM_OK) {
+        status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
+                                 gradients, learning_rate, exec->env.step + 1, err);
+    }
     if (status == TRM_DIVERGED) {
         return trmi_exec_find_nonfinite(exec, err);
     }
     TRMI_TRY(status);
-    TRMI_TRY(update_tables(exec, learning_rate, err));
+    TRMI_TRY(each_table(exec, false, learning_rate, err));
     exec->accumulated = 0;
     exec->env.step++;
     return TRM_OK;

@@ -16,6 +16,7 @@ typedef struct trmi_update_segment {
     int64_t offset, count; /* float32 elements in the ranges */
     bool decay;            /* weight decay applies */
     bool sparse;           /* no dense gradient: skipped by run, see trmi_update_sparse */
+    int64_t rows;          /* sparse: ids of a step, so that steps take no memory; 0 = grow then */
 } trmi_update_segment;
 
 typedef struct trmi_update trmi_update;
@@ -32,15 +33,27 @@ int32_t trmi_update_slots(const trmi_update *update);
 const char *trmi_update_slot_name(const trmi_update *update, int32_t slot);
 float *trmi_update_slot(const trmi_update *update, int32_t slot);
 int64_t trmi_update_bytes(const trmi_update *update);
+/* From now on each updated parameter is also written to `half` as bfloat16, at its own index (NULL =
+ * off). owns: the caller, `count` elements. */
+void trmi_update_set_half(trmi_update *update, uint16_t *half);
+/* Norm of all gradients in the last run, before clipping. */
+double trmi_update_norm(const trmi_update *update);
 
 /* One update. `step` is 1 for the first (Adam's bias correction). OpenMP inside; the same bits for
  * any number of threads. NaN or infinity in a gradient: TRM_DIVERGED and nothing is changed (for
  * options that need no norm this is checked in a read-only sweep first). */
 trm_status trmi_update_run(trmi_update *update, float *parameters, const float *gradients,
                            double learning_rate, uint64_t step, trm_error *err);
+/* Before trmi_update_run, for each sparse segment: sorts the ids, looks for NaN and infinity (then
+ * TRM_DIVERGED, and nothing has changed) and lets the rows count in the global norm of the next run.
+ * Optional: without it trmi_update_sparse does it, too late for the norm. */
+trm_status trmi_update_prepare(trmi_update *update, int32_t segment, const void *ids,
+                               trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
+                               trm_error *err);
 /* The rows of one embedding table (segment index): ids of `id_dtype` (int32 or int64), rows of
  * d(row) [count, width]. Duplicate ids are summed before the rule is applied once per row; rows
- * not named are untouched (lazy momentum and Adam). In range by contract: the gather checked. */
+ * not named are untouched (lazy momentum and Adam). In range by contract: the gather checked. Clipped
+ * by the last run's factor; LARS takes trust ratio 1 here. Same bits for any number of threads. */
 trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t segment,
                               const void *ids, trm_dtype id_dtype, const float *rows,
                               int64_t count, int64_t width, double learning_rate, uint64_t step,

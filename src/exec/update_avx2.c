@@ -1,0 +1,4 @@
+#if defined(__x86_64__)
+#define UPDATE_TABLE trmi_update_kernels_avx2
+#include "exec/update_body.h"
+#endif

@@ -1,0 +1,160 @@
+/* exec/update_body.h: the loops of update_kernels.h; included once per instruction set with
+ * UPDATE_TABLE = the table's name. Each rule is one expression over vectors; `n` < VL in a tail. */
+#include "exec/update_kernels.h"
+#include "exec/vec.h"
+
+
+/* One element group: w and the slots are updated in place, g is the ready gradient. */
+typedef struct lane {
+    vf w, g, s0, s1;
+} lane;
+
+static inline lane sgd(const trmi_rule *r, lane x) {
+    x.w = vf_fma(vf_set(-r->lr), x.g, x.w);
+    return x;
+}
+static inline lane momentum(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
+    x.w = vf_fma(vf_set(-r->lr), x.s0, x.w);
+    return x;
+}
+static inline lane nesterov(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
+    x.w = vf_fma(vf_set(-r->lr), vf_fma(vf_set(r->momentum), x.s0, x.g), x.w);
+    return x;
+}
+static inline lane adam(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->beta1), x.s0, vf_mul(vf_set(1 - r->beta1), x.g));
+    x.s1 = vf_fma(vf_set(r->beta2), x.s1, vf_mul(vf_set(1 - r->beta2), vf_mul(x.g, x.g)));
+    vf root = vf_fma(vf_sqrt(x.s1), vf_set(r->root_scale), vf_set(r->epsilon));
+    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->step_size), x.s0), root));
+    return x;
+}
+/* You et al.: the rate is inside the slot. */
+static inline lane lars(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
+    x.w = vf_sub(x.w, x.s0);
+    return x;
+}
+static inline lane adagrad(const trmi_rule *r, lane x) {
+    x.s0 = vf_fma(x.g, x.g, x.s0);
+    vf root = vf_add(vf_sqrt(x.s0), vf_set(r->epsilon));
+    x.w = vf_sub(x.w, vf_div(vf_mul(vf_set(r->lr), x.g), root));
+    return x;
+}
+/* McMahan et al. 2013 as TensorFlow writes it: s0 = n, s1 = z. */
+static inline lane ftrl(const trmi_rule *r, lane x) {
+    vf n = vf_fma(x.g, x.g, x.s0);
+    vf sigma = vf_mul(vf_sub(vf_sqrt(n), vf_sqrt(x.s0)), vf_set(r->lr_inverse));
+    x.s0 = n;
+    x.s1 = vf_add(x.s1, vf_sub(x.g, vf_mul(sigma, x.w)));
+    vf quadratic = vf_fma(vf_sqrt(n), vf_set(r->lr_inverse), vf_set(2 * r->l2));
+    vf l1 = vf_select(vf_gt(x.s1, vf_zero()), vf_set(r->l1), vf_set(-r->l1));
+    vf w = vf_div(vf_sub(l1, x.s1), quadratic);
+    w = vf_keep(vf_gt(vf_abs(x.s1), vf_set(r->l1)), w);
+    x.w = vf_keep(vf_gt(quadratic, vf_zero()), w);
+    return x;
+}
+
+#define SLOTS_OF_sgd 0
+#define SLOTS_OF_momentum 1
+#define SLOTS_OF_nesterov 1
+#define SLOTS_OF_adam 2
+#define SLOTS_OF_lars 1
+#define SLOTS_OF_adagrad 1
+#define SLOTS_OF_ftrl 2
+
+#define RULE(name)                                                                                 \
+    static inline lane name##_lane(const trmi_rule *r, lane x) {                                   \
+        x.g = vf_fma(vf_set(r->decay), x.w, vf_mul(vf_set(r->scale), x.g));                        \
+        x.w = vf_mul(vf_set(r->shrink), x.w);                                                      \
+        return name(r, x);                                                                         \
+    }                                                                                              \
+    static void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
+                            uint16_t *half, int64_t count) {                                       \
+        const int slots = SLOTS_OF_##name;                                                         \
+        int64_t i = 0;                                                                             \
+        for (; i + VL <= count; i += VL) {                                                         \
+            lane x = {vf_load(w + i), vf_load(g + i), vf_zero(), vf_zero()};                       \
+            x.s0 = slots > 0 ? vf_load(s0 + i) : x.s0;                                             \
+            x.s1 = slots > 1 ? vf_load(s1 + i) : x.s1;                                             \
+            x = name##_lane(r, x);                                                                 \
+            vf_store(w + i, x.w);                                                                  \
+            if (slots > 0) {                                                                       \
+                vf_store(s0 + i, x.s0);                                                            \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                vf_store(s1 + i, x.s1);                                                            \
+            }                                                                                      \
+            if (half != NULL) {                                                                    \
+                vf_store_bf(half + i, x.w);                                                        \
+            }                                                                                      \
+        }                                                                                          \
+        if (i < count) {                                                                           \
+            int n = (int)(count - i);                                                              \
+            lane x = {vf_load_n(w + i, n), vf_load_n(g + i, n), vf_zero(), vf_zero()};             \
+            x.s0 = slots > 0 ? vf_load_n(s0 + i, n) : x.s0;                                        \
+            x.s1 = slots > 1 ? vf_load_n(s1 + i, n) : x.s1;                                        \
+            x = name##_lane(r, x);                                                                 \
+            vf_store_n(w + i, n, x.w);                                                             \
+            if (slots > 0) {                                                                       \
+                vf_store_n(s0 + i, n, x.s0);                                                       \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                vf_store_n(s1 + i, n, x.s1);                                                       \
+            }                                                                                      \
+            if (half != NULL) {                                                                    \
+                vf_store_bf_n(half + i, n, x.w);                                                   \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+RULE(sgd)
+RULE(momentum)
+RULE(nesterov)
+RULE(adam)
+RULE(lars)
+RULE(adagrad)
+RULE(ftrl)
+
+/* Four independent sums hide the latency; a short vector's tail joins the first. */
+static float squares(const float *x, int64_t count) {
+    vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
+    int64_t i = 0;
+    for (; i + 4 * VL <= count; i += 4 * VL) {
+        vf p = vf_load(x + i), q = vf_load(x + i + VL);
+        vf r = vf_load(x + i + 2 * VL), s = vf_load(x + i + 3 * VL);
+        a = vf_fma(p, p, a);
+        b = vf_fma(q, q, b);
+        c = vf_fma(r, r, c);
+        d = vf_fma(s, s, d);
+    }
+    for (; i < count; i += VL) {
+        int64_t left = count - i;
+        vf p = vf_load_n(x + i, left < VL ? (int)left : VL);
+        a = vf_fma(p, p, a);
+    }
+    return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
+}
+
+static void accumulate(float *sum, const float *x, int64_t count, float scale, bool first) {
+    vf factor = vf_set(scale);
+    for (int64_t i = 0; i < count; i += VL) {
+        int64_t left = count - i;
+        int n = left < VL ? (int)left : VL;
+        vf base = first ? vf_zero() : vf_load_n(sum + i, n);
+        vf_store_n(sum + i, n, vf_fma(factor, vf_load_n(x + i, n), base));
+    }
+}
+
+const trmi_update_kernels UPDATE_TABLE = {
+    .rule = {[TRM_SGD] = sgd_pass,
+             [TRM_MOMENTUM] = momentum_pass,
+             [TRM_NESTEROV] = nesterov_pass,
+             [TRM_ADAM] = adam_pass,
+             [TRM_LARS] = lars_pass,
+             [TRM_ADAGRAD] = adagrad_pass,
+             [TRM_FTRL] = ftrl_pass},
+    .squares = squares,
+    .accumulate = accumulate,
+};

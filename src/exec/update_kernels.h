@@ -1,0 +1,41 @@
+/* exec/update_kernels.h: the optimisers' inner loops, one table per instruction set. */
+#ifndef TRMI_EXEC_UPDATE_KERNELS_H
+#define TRMI_EXEC_UPDATE_KERNELS_H
+
+#include "trireme/exec.h"
+
+enum { TRMI_OPTIMIZERS = TRM_FTRL + 1 };
+
+/* What one pass over a stretch of elements needs; constants of the step and of the segment. */
+typedef struct trmi_rule {
+    float lr;
+    float scale;  /* of the gradient: clipping */
+    float decay;  /* L2: the gradient gets decay * w */
+    float shrink; /* decoupled decay: w is first multiplied by this */
+    float momentum;
+    float beta1, beta2;
+    float step_size;      /* ADAM: lr / (1 - beta1^step) */
+    float root_scale;     /* ADAM: 1 / sqrt(1 - beta2^step) */
+    float epsilon;
+    float local;          /* LARS: lr * trust ratio */
+    float l1, l2, lr_inverse;
+} trmi_rule;
+
+/* w, slots and the optional bfloat16 copy of w (NULL = none) of `count` elements. */
+typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, float *slot0,
+                               float *slot1, uint16_t *half, int64_t count);
+
+typedef struct trmi_update_kernels {
+    trmi_rule_pass rule[TRMI_OPTIMIZERS];
+    /* Sum of squares in float: not finite when an element is not (or is too large to square). */
+    float (*squares)(const float *x, int64_t count);
+    void (*accumulate)(float *sum, const float *x, int64_t count, float scale, bool first);
+} trmi_update_kernels;
+
+extern const trmi_update_kernels trmi_update_kernels_plain;
+#if defined(__x86_64__)
+extern const trmi_update_kernels trmi_update_kernels_avx2, trmi_update_kernels_avx512;
+#endif
+const trmi_update_kernels *trmi_update_kernels_best(void);
+
+#endif
