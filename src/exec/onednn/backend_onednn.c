@@ -16,7 +16,18 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_CONV2D_GRAD_DATA] = CONV_ROW,
     [TRMI_OP_CONV2D_GRAD_WEIGHTS] = CONV_ROW,
     /* matmul.c */
-    /* norm*.c pool*.c eltwise*.c loss*.c embed*.c */
+    /* norm.c */
+#define NORM_ROW                                                                                   \
+    {trmi_onednn_bind_norm, trmi_onednn_norm_supports, NULL, trmi_onednn_norm_scratch,             \
+     trmi_onednn_norm_in_place}
+    [TRMI_OP_BATCH_NORM] = NORM_ROW,
+    [TRMI_OP_BATCH_NORM_INFER] = NORM_ROW,
+    [TRMI_OP_BATCH_NORM_GRAD] = NORM_ROW,
+    [TRMI_OP_NORM_ACT] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_APPLY] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_INFER] = NORM_ROW,
+    [TRMI_OP_NORM_ACT_GRAD] = NORM_ROW,
+    /* pool*.c eltwise*.c loss*.c embed*.c */
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},
 };
 

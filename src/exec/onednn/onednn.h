@@ -34,6 +34,15 @@ typedef struct trmi_onednn_row {
                      int input); /* never */
 } trmi_onednn_row;
 
+/* norm.c: the BATCH_NORM and NORM_ACT kinds. */
+trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               trmi_layout layout);
+int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
+                                 const trmi_step *step);
+bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               int input);
+
 static inline trmi_onednn *trmi_onednn_of(trmi_backend *backend) { return backend->state; }
 
 #endif

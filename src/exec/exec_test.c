@@ -1,0 +1,264 @@
+/* A small convolutional network through plan and exec on the reference back-end: gradients against
+ * finite differences, fused against unfused, recomputed against kept, memory without overlaps. */
+#include "check.h"
+
+#include "exec/exec.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { BATCH = 3, CHANNELS = 4, CLASSES = 5, SIZE = 6 };
+
+/* conv-bn-relu, conv-bn + skip, relu, pool, linear: every pattern of a residual network. */
+static trm_node network(trm_graph *g, bool expanded) {
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, SIZE, SIZE));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
+    trm_node skip = TRM_NO_NODE;
+    for (int i = 0; i < 2; i++) {
+        trm_graph_push_scope(g, "layer%d", i);
+        trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, i ? CHANNELS : 3, 3, 3),
+                                   TRM_INIT_HE_NORMAL_FAN_OUT);
+        x = trm_conv2d(g, x, w, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+        x = trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+                           trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                           trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                           trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
+                           NULL);
+        x = i == 0 ? x : trm_add(g, x, skip);
+        x = trm_relu(g, x);
+        skip = x;
+        trm_graph_pop_scope(g);
+    }
+    x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
+    x = trm_global_avg_pool(g, x);
+    trm_node logits = trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, CHANNELS), TRM_INIT_LINEAR),
+                                 trm_parameter(g, "fc.bias", trm_shape_of(CLASSES), TRM_INIT_LINEAR));
+    if (!expanded) {
+        return trm_softmax_cross_entropy(g, logits, label, NULL);
+    }
+    int32_t last = -1;
+    trm_node e = trm_exp(g, trm_sub(g, logits, trm_reduce_max(g, logits, &last, 1, true)));
+    trm_node softmax = trm_div(g, e, trm_reduce_sum(g, e, &last, 1, true));
+    trm_node hot = trm_one_hot(g, label, CLASSES, 1, 0);
+    trm_node row = trm_reduce_sum(g, trm_mul(g, trm_log(g, softmax), hot), &last, 1, false);
+    return trm_reduce_mean(g, trm_mul(g, trm_scalar(g, -1), row), &last, 1, false);
+}
+
+static trm_exec *make(bool expanded, trm_exec_options options) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    options.loss = network(g, expanded);
+    options.backend = options.backend ? options.backend : "ref";
+    options.seed = 7;
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    trm_tensor image, label;
+    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
+    CHECK_OK(trm_exec_input(exec, "label", &label, &err), err);
+    for (int i = 0; i < BATCH * 3 * SIZE * SIZE; i++) {
+        ((float *)image.data)[i] = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
+    }
+    for (int i = 0; i < BATCH; i++) {
+        ((int32_t *)label.data)[i] = i % CLASSES;
+    }
+    return exec;
+}
+
+static void gradients_match_finite_differences(void **state) {
+    trm_error err;
+    trm_exec *exec = make(false, (trm_exec_options){0});
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    float analytic[512], values[512];
+    for (int32_t v = 0; v < trm_exec_variable_count(exec); v++) {
+        trm_variable variable = trm_exec_variable(exec, v);
+        if (variable.kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        CHECK_OK(trm_exec_gradient(exec, v, analytic, &err), err);
+        trm_exec_read(exec, v, values);
+        int64_t count = trm_shape_count(&variable.shape);
+        for (int64_t i = 0; i < count; i += 1 + count / 5) {
+            /* A step may cross a kink of ReLU or of the maximum: the best of three must agree. */
+            static const float steps[] = {1e-3f, 3e-4f, 2e-4f};
+            double best = INFINITY;
+            float kept = values[i];
+            for (int s = 0; s < 3; s++) {
+                double loss[2];
+                for (int side = 0; side < 2; side++) {
+                    values[i] = kept + (side ? steps[s] : -steps[s]);
+                    trm_exec_write(exec, v, values);
+                    CHECK_OK(trm_exec_forward(exec, &err), err);
+                    loss[side] = trm_exec_loss(exec);
+                }
+                best = fmin(best, fabs((loss[1] - loss[0]) / (2 * steps[s]) - analytic[i]));
+            }
+            values[i] = kept;
+            trm_exec_write(exec, v, values);
+            if (!(best < 2e-3)) {
+                fail_msg("%s[%ld]: gradient %g is off by %g", variable.name, (long)i, analytic[i], best);
+            }
+        }
+    }
+    trm_exec_destroy(exec);
+}
+
+/* Ten steps of both; every loss and finally every variable agree. */
+static void same_training(trm_exec *a, trm_exec *b, double tolerance) {
+    trm_error err;
+    for (int step = 0; step < 10; step++) {
+        CHECK_OK(trm_exec_forward_backward(a, &err), err);
+        CHECK_OK(trm_exec_forward_backward(b, &err), err);
+        CHECK_CLOSE(trm_exec_loss(a), trm_exec_loss(b), tolerance);
+        CHECK_OK(trm_exec_update(a, 0.05, &err), err);
+        CHECK_OK(trm_exec_update(b, 0.05, &err), err);
+    }
+    assert_int_equal(trm_exec_variable_count(a), trm_exec_variable_count(b));
+    float x[512], y[512];
+    for (int32_t v = 0; v < trm_exec_variable_count(a); v++) {
+        trm_variable variable = trm_exec_variable(a, v);
+        int32_t other = trm_exec_find(b, variable.name);
+        assert_true(other >= 0);
+        trm_exec_read(a, v, x);
+        trm_exec_read(b, other, y);
+        for (int64_t i = 0; i < trm_shape_count(&variable.shape); i++) {
+            CHECK_CLOSE(x[i], y[i], tolerance);
+        }
+    }
+    trm_exec_destroy(a);
+    trm_exec_destroy(b);
+}
+
+static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
+
+static void fusion_changes_nothing(void **state) {
+    same_training(make(false, (trm_exec_options){.optimizer = momentum}),
+                  make(false, (trm_exec_options){.optimizer = momentum, .no_fusion = true}), 2e-5);
+}
+
+static void expanded_loss_equals_fused(void **state) {
+    trm_exec *fused = make(true, (trm_exec_options){.optimizer = momentum});
+    char *text = trm_exec_explain(fused, false);
+    assert_non_null(strstr(text, "softmax_xent"));
+    trm_string_free(text);
+    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .no_fusion = true}), 2e-5);
+    same_training(make(true, (trm_exec_options){.optimizer = momentum}),
+                  make(false, (trm_exec_options){.optimizer = momentum}), 0);
+}
+
+#ifdef TRIREME_ONEDNN
+static void fast_backend_equals_reference(void **state) {
+    trm_exec_options fast = {.optimizer = momentum, .backend = "onednn", .tuning_file = ""};
+    same_training(make(false, fast), make(false, (trm_exec_options){.optimizer = momentum}), 1e-4);
+}
+#endif
+
+static void accumulation_averages(void **state) {
+    trm_error err;
+    trm_exec *exec = make(false, (trm_exec_options){.accumulate = 2});
+    trm_exec *single = make(false, (trm_exec_options){0});
+    int32_t v = trm_exec_find(exec, "fc.weight");
+    float twice[CLASSES * CHANNELS], once[CLASSES * CHANNELS];
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_FAILS(trm_exec_update(exec, 0.1, &err), TRM_INVALID, err, "1 of 2");
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_OK(trm_exec_forward_backward(single, &err), err);
+    CHECK_OK(trm_exec_gradient(exec, v, twice, &err), err);
+    CHECK_OK(trm_exec_gradient(single, v, once, &err), err);
+    for (int i = 0; i < CLASSES * CHANNELS; i++) {
+        CHECK_CLOSE(twice[i], once[i], 1e-6);
+    }
+    CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
+    trm_exec_destroy(exec);
+    trm_exec_destroy(single);
+}
+
+/* No two buffers that live at the same time share bytes, unless one is the other's alias. */
+static void buffers_do_not_overlap(void **state) {
+    trm_exec *exec = make(false, (trm_exec_options){0});
+    const trm_program *p = exec->program;
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        for (int32_t j = i + 1; j < p->buffers_count; j++) {
+            const trmi_buffer *a = &p->buffers[i], *b = &p->buffers[j];
+            bool apart = a->arena != b->arena || a->offset + a->bytes <= b->offset ||
+                         b->offset + b->bytes <= a->offset;
+            bool other_time = a->last_step < b->first_step || b->last_step < a->first_step;
+            bool used = a->last_step >= 0 && b->last_step >= 0;
+            if (used && !apart && !other_time && a->alias_of == 0 && b->alias_of == 0) {
+                fail_msg("%s and %s overlap", a->name, b->name);
+            }
+        }
+    }
+    trm_exec_destroy(exec);
+}
+
+static void wrong_feeds_are_named(void **state) {
+    trm_error err;
+    trm_exec *exec = make(false, (trm_exec_options){0});
+    float pixel = 0;
+    trm_tensor small = {.data = &pixel, .dtype = TRM_FLOAT32, .shape = trm_shape_of(1)};
+    CHECK_FAILS(trm_exec_feed(exec, "picture", &small, &err), TRM_INVALID, err, "image, label");
+    CHECK_FAILS(trm_exec_feed(exec, "image", &small, &err), TRM_INVALID, err, "[3, 3, 6, 6]");
+    trm_exec_destroy(exec);
+}
+
+static void nan_names_the_input(void **state) {
+    trm_error err;
+    trm_exec *exec = make(false, (trm_exec_options){0});
+    trm_tensor image;
+    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
+    ((float *)image.data)[5] = NAN;
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_FAILS(trm_exec_update(exec, 0.1, &err), TRM_DIVERGED, err, "image");
+    trm_exec_destroy(exec);
+}
+
+static void evaluation_shares_parameters(void **state) {
+    trm_error err;
+    trm_exec *train = make(false, (trm_exec_options){.optimizer = momentum});
+    trm_graph *g;
+    trm_exec *eval;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node loss = network(g, false);
+    CHECK_OK(trm_exec_create(g, &(trm_exec_options){.loss = loss, .backend = "ref", .share = train}, &eval, &err), err);
+    trm_graph_destroy(g);
+    trm_tensor from, to;
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "label" : "image";
+        CHECK_OK(trm_exec_input(train, name, &from, &err), err);
+        CHECK_OK(trm_exec_input(eval, name, &to, &err), err);
+        memcpy(to.data, from.data, (size_t)trm_tensor_bytes(&from));
+    }
+    CHECK_OK(trm_exec_forward(eval, &err), err);
+    float before = trm_exec_loss(eval);
+    for (int step = 0; step < 30; step++) {
+        CHECK_OK(trm_exec_forward_backward(train, &err), err);
+        CHECK_OK(trm_exec_update(train, 0.1, &err), err);
+    }
+    CHECK_OK(trm_exec_forward(eval, &err), err);
+    assert_true(trm_exec_loss(eval) < before);
+    CHECK_FAILS(trm_exec_forward_backward(eval, &err), TRM_INVALID, err, "training graph");
+    trm_exec_destroy(eval);
+    trm_exec_destroy(train);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(fusion_changes_nothing),
+        cmocka_unit_test(expanded_loss_equals_fused),
+#ifdef TRIREME_ONEDNN
+        cmocka_unit_test(fast_backend_equals_reference),
+#endif
+        cmocka_unit_test(accumulation_averages),
+        cmocka_unit_test(buffers_do_not_overlap),
+        cmocka_unit_test(wrong_feeds_are_named),
+        cmocka_unit_test(nan_names_the_input),
+        cmocka_unit_test(evaluation_shares_parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+/* exec/onednn/norm_body.h: norm_kernels.h written once over vec.h; the including file names the
+ * table (NORM_TABLE) and its flags set the width. */
+#include "exec/onednn/norm_kernels.h"
+
+#include "exec/vec.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* A vector of lanes [c, c + n) of a row. */
+INLINE vf lanes(const void *base, int64_t at, int half, int n) {
+    return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
+}
+INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
+    if (n == VL) {
+        vf_put(base, at, half, v);
+    } else {
+        vf_put_n(base, at, half, n, v);
+    }
+}
+
+/* ---- statistics --------------------------------------------------------------------------------- */
+
+/* Four rows at a time: the sums are read and written once for four elements. */
+INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
+                             int64_t c, int n, float *first, float *sum, float *square) {
+    vf x0 = lanes(first, c, 0, n), s = lanes(sum, c, 0, n), q = lanes(square, c, 0, n);
+    for (int64_t r = 0; r < rows; r++) {
+        vf d = vf_sub(lanes(x, (row + r) * channels + c, half, n), x0);
+        s = vf_add(s, d);
+        q = vf_fma(d, d, q);
+    }
+    put_lanes(sum, c, 0, n, s);
+    put_lanes(square, c, 0, n, q);
+}
+
+INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
+                           float *first, float *sum, float *square) {
+    VF_LOOP(channels, put_lanes(first, i, 0, VL, lanes(x, begin * channels + i, half, VL)),
+            put_lanes(first, i, 0, n, lanes(x, begin * channels + i, half, n)));
+    memset(sum, 0, (size_t)channels * sizeof *sum);
+    memset(square, 0, (size_t)channels * sizeof *square);
+    for (int64_t row = begin; row < end; row += 8) {
+        int64_t rows = end - row < 8 ? end - row : 8;
+        if (rows == 8) {
+            VF_LOOP(channels,
+                    statistics_lanes(x, half, row, 8, channels, i, VL, first, sum, square),
+                    statistics_lanes(x, half, row, 8, channels, i, n, first, sum, square));
+        } else {
+            VF_LOOP(channels,
+                    statistics_lanes(x, half, row, rows, channels, i, VL, first, sum, square),
+                    statistics_lanes(x, half, row, rows, channels, i, n, first, sum, square));
+        }
+    }
+}
+
+static void statistics(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
+                       float *first, float *sum, float *square) {
+    if (half) {
+        statistics_any(x, 1, begin, end, channels, first, sum, square);
+    } else {
+        statistics_any(x, 0, begin, end, channels, first, sum, square);
+    }
+}
+
+/* ---- forward -------------------------------------------------------------------------------------- */
+
+INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu, int64_t row,
+                        int64_t c, int n) {
+    int64_t at = row * job->channels + c;
+    vf y = vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
+    if (residual) {
+        y = vf_add(y, lanes(job->residual, at, half, n));
+    }
+    if (relu) {
+        y = vf_select(vf_gt(vf_zero(), y), vf_zero(), y); /* NaN passes, so that it is seen */
+    }
+    put_lanes(job->y, at, half, n, y);
+}
+
+INLINE void apply_any(const trmi_norm_forward *job, int half, int residual, int relu, int64_t begin,
+                      int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        VF_LOOP(job->channels, apply_lanes(job, half, residual, relu, row, i, VL),
+                apply_lanes(job, half, residual, relu, row, i, n));
+    }
+}
+
+static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
+    int form = (job->half ? 4 : 0) + (job->residual ? 2 : 0) + (job->relu ? 1 : 0);
+    switch (form) {
+    case 0: apply_any(job, 0, 0, 0, begin, end); break;
+    case 1: apply_any(job, 0, 0, 1, begin, end); break;
+    case 2: apply_any(job, 0, 1, 0, begin, end); break;
+    case 3: apply_any(job, 0, 1, 1, begin, end); break;
+    case 4: apply_any(job, 1, 0, 0, begin, end); break;
+    case 5: apply_any(job, 1, 0, 1, begin, end); break;
+    case 6: apply_any(job, 1, 1, 0, begin, end); break;
+    default: apply_any(job, 1, 1, 1, begin, end); break;
+    }
+}
+
+/* ---- backward ------------------------------------------------------------------------------------ */
+
+enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y };
+
+/* dy behind the ReLU. */
+INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n, vf x) {
+    vf dy = lanes(job->dy, at, half, n);
+    if (mask == MASK_FROM_Y) {
+        return vf_keep(vf_gt(lanes(job->y, at, half, n), vf_zero()), dy);
+    }
+    if (mask == MASK_FROM_X) {
+        vf y = vf_fma(x, lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
+        return vf_keep(vf_gt(y, vf_zero()), dy);
+    }
+    return dy;
+}
+
+INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int64_t row, int64_t rows,
+                       int64_t c, int n, float *sum, float *sum_x) {
+    vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t at = (row + r) * job->channels + c;
+        vf x = lanes(job->x, at, half, n);
+        vf dz = masked(job, half, mask, at, c, n, x);
+        s = vf_add(s, dz);
+        q = vf_fma(dz, vf_sub(x, mean), q);
+        if (job->dz) {
+            put_lanes(job->dz, at, half, n, dz);
+        }
+    }
+    put_lanes(sum, c, 0, n, s);
+    put_lanes(sum_x, c, 0, n, q);
+}
+
+INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end,
+                     float *sum, float *sum_x) {
+    memset(sum, 0, (size_t)job->channels * sizeof *sum);
+    memset(sum_x, 0, (size_t)job->channels * sizeof *sum_x);
+    for (int64_t row = begin; row < end; row += 4) {
+        int64_t rows = end - row < 4 ? end - row : 4;
+        if (rows == 4) {
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, row, 4, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, row, 4, i, n, sum, sum_x));
+        } else {
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, row, rows, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, row, rows, i, n, sum, sum_x));
+        }
+    }
+}
+
+static int mask_of(const trmi_norm_backward *job) {
+    return !job->relu ? MASK_NONE : job->y ? MASK_FROM_Y : MASK_FROM_X;
+}
+
+static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
+                          float *sum_x) {
+    switch (mask_of(job) + (job->half ? 3 : 0)) {
+    case 0: sums_any(job, 0, MASK_NONE, begin, end, sum, sum_x); break;
+    case 1: sums_any(job, 0, MASK_FROM_X, begin, end, sum, sum_x); break;
+    case 2: sums_any(job, 0, MASK_FROM_Y, begin, end, sum, sum_x); break;
+    case 3: sums_any(job, 1, MASK_NONE, begin, end, sum, sum_x); break;
+    case 4: sums_any(job, 1, MASK_FROM_X, begin, end, sum, sum_x); break;
+    default: sums_any(job, 1, MASK_FROM_Y, begin, end, sum, sum_x); break;
+    }
+}
+
+INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int64_t row, int64_t c,
+                           int n) {
+    int64_t at = row * job->channels + c;
+    vf x = lanes(job->x, at, half, n);
+    vf dz = job->dz ? lanes(job->dz, at, half, n) : masked(job, half, mask, at, c, n, x);
+    vf dx = vf_fma(x, lanes(job->of_x, c, 0, n), lanes(job->constant, c, 0, n));
+    put_lanes(job->dx, at, half, n, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
+}
+
+INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        VF_LOOP(job->channels, gradient_lanes(job, half, mask, row, i, VL),
+                gradient_lanes(job, half, mask, row, i, n));
+    }
+}
+
+static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t end) {
+    switch ((job->dz ? MASK_NONE : mask_of(job)) + (job->half ? 3 : 0)) {
+    case 0: gradient_any(job, 0, MASK_NONE, begin, end); break;
+    case 1: gradient_any(job, 0, MASK_FROM_X, begin, end); break;
+    case 2: gradient_any(job, 0, MASK_FROM_Y, begin, end); break;
+    case 3: gradient_any(job, 1, MASK_NONE, begin, end); break;
+    case 4: gradient_any(job, 1, MASK_FROM_X, begin, end); break;
+    default: gradient_any(job, 1, MASK_FROM_Y, begin, end); break;
+    }
+}
+
+const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply};

@@ -1,0 +1,43 @@
+/* exec/onednn/norm_kernels.h: inner loops of batch normalisation on rows of channels, [rows, C] as
+ * channels-last has them; one table per instruction set (norm_body.h). All statistics are float32
+ * per block of rows, combined in double by norm.c in the order of the blocks: the bits depend on
+ * the shape alone, not on threads. */
+#ifndef TRMI_EXEC_ONEDNN_NORM_KERNELS_H
+#define TRMI_EXEC_ONEDNN_NORM_KERNELS_H
+
+#include <stdint.h>
+
+typedef struct trmi_norm_forward {
+    const void *x, *residual; /* residual NULL = none */
+    void *y;
+    int64_t channels;
+    int half; /* x, y, residual are bfloat16 */
+    int relu;
+    const float *scale, *shift; /* y = relu(x * scale + shift + residual) */
+} trmi_norm_forward;
+
+typedef struct trmi_norm_backward {
+    const void *dy, *x, *y; /* y NULL: the mask is x * scale + shift > 0 */
+    void *dx, *dz;          /* dz NULL = not wanted; else it is written by sums, read by apply */
+    int64_t channels;
+    int half;
+    int relu;
+    const float *scale, *shift;
+    const float *mean;                 /* sums are of dz and dz * (x - mean) */
+    const float *of_dz, *of_x, *constant; /* dx = of_dz * dz + of_x * x + constant */
+} trmi_norm_backward;
+
+typedef struct trmi_norm_kernels {
+    /* Of rows [begin, end): shifted by the first row, sum[c] = sum(x - x0), square[c] = sum((x - x0)^2). */
+    void (*statistics)(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
+                       float *first, float *sum, float *square);
+    void (*apply)(const trmi_norm_forward *job, int64_t begin, int64_t end);
+    void (*gradient_sums)(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
+                          float *sum_x);
+    void (*gradient_apply)(const trmi_norm_backward *job, int64_t begin, int64_t end);
+} trmi_norm_kernels;
+
+extern const trmi_norm_kernels trmi_norm_kernels_plain, trmi_norm_kernels_avx2,
+    trmi_norm_kernels_avx512;
+
+#endif

@@ -1,0 +1,2 @@
+#define NORM_TABLE trmi_norm_kernels_plain
+#include "exec/onednn/norm_body.h"
