@@ -1,6 +1,8 @@
 /* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
 #include "exec/onednn/conv.h"
+#include "exec/onednn/gemm_isa.h"
 #include "exec/onednn/onednn.h"
+#include "exec/onednn/tuning.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -68,6 +70,7 @@ static bool target_in_place(void *context, const trm_graph *graph, const trmi_op
 
 static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     const trmi_step *step = kernel->step;
+    trmi_onednn_trials_done(backend->state);
     if (step->kind != TRMI_STEP_OP || rows[step->op_kind].bind == NULL) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: the onednn back-end has no kernel", step->name);
     }
@@ -80,6 +83,10 @@ static void backend_destroy(trmi_backend *backend) {
     }
     trmi_onednn *state = backend->state;
     if (state != NULL) {
+        if (state->tuning != NULL) {
+            trmi_onednn_trials_done(state);
+        }
+        trmi_tuning_destroy(state->tuning);
         trmi_dnnl_destroy(state->dnnl);
     }
     trmi_free(state);
@@ -88,7 +95,6 @@ static void backend_destroy(trmi_backend *backend) {
 
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err) {
-    (void)cache_file;
     trmi_backend *backend = trmi_alloc(sizeof *backend);
     trmi_onednn *state = trmi_alloc(sizeof *state);
     if (backend == NULL || state == NULL) {
@@ -113,6 +119,10 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .scratch = target_scratch,
                                     .in_place = target_in_place};
     trm_status status = trmi_dnnl_create(&state->dnnl, err);
+    if (status == TRM_OK) {
+        status = trmi_tuning_create(cache_file, state->threads, trmi_dnnl_version(),
+                                    trmi_gemm()->name, &state->tuning, err);
+    }
     if (status != TRM_OK) {
         backend_destroy(backend);
         return status;

@@ -7,10 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
-    &trmi_conv_winograd, &trmi_conv_winograd_gradw, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
-    &trmi_conv_dnnl, NULL};
-
 /* What a bound step keeps. */
 typedef struct bound {
     const trmi_conv_algorithm *algorithm;
@@ -47,45 +43,6 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
     trmi_conv_tensor out = {y->dtype, y->shape, layout};
     return trmi_conv_problem_of(op->kind, &op->attrs, &in0, &in1, &out,
                                 trmi_input_of(graph, op, 2) != NULL, problem);
-}
-
-/* ---- choice -------------------------------------------------------------------------------------- */
-
-enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1 };
-
-/* Algorithms that can, fastest expected first; returns how many. */
-static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS]) {
-    double seconds[ALGORITHMS];
-    int count = 0;
-    for (int i = 0; i < ALGORITHMS; i++) {
-        const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
-        if (!a->can(p)) {
-            continue;
-        }
-        double t = a->guess(p, threads);
-        int at = count++;
-        for (; at > 0 && seconds[at - 1] > t; at--) {
-            seconds[at] = seconds[at - 1];
-            out[at] = out[at - 1];
-        }
-        seconds[at] = t;
-        out[at] = a;
-    }
-    return count;
-}
-
-/* The best algorithm for the problem, created. */
-static trm_status choose(trmi_onednn *backend, const trmi_conv_problem *problem, bound *out,
-                         int64_t *scratch, trm_error *err) {
-    const trmi_conv_algorithm *order[ALGORITHMS];
-    int count = rank(problem, backend->threads, order);
-    trm_status status = TRM_UNSUPPORTED;
-    for (int i = 0; i < count && status == TRM_UNSUPPORTED; i++) {
-        out->direction = problem->direction;
-        out->algorithm = order[i];
-        status = order[i]->create(backend, problem, &out->state, scratch, err);
-    }
-    return status;
 }
 
 /* ---- run ------------------------------------------------------------------------------------------ */
@@ -134,11 +91,15 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
     }
     int64_t scratch = 0;
-    trm_status status = choose(trmi_onednn_of(backend), &problem, b, &scratch, err);
+    trmi_onednn *state = trmi_onednn_of(backend);
+    trm_status status = trmi_conv_choose(state, &problem, &b->algorithm, &b->state, &scratch, err);
     if (status != TRM_OK) {
         trmi_free(b);
         return status;
     }
+    b->direction = problem.direction;
+    /* Shown by --explain; the program is not const, only a kernel's view of it is. */
+    ((trmi_step *)(uintptr_t)k->step)->algorithm = b->algorithm->name;
     k->state = b;
     k->run = conv_run;
     k->destroy = conv_destroy;
@@ -156,13 +117,7 @@ bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const
     if (!problem_of_op(graph, op, layout, &problem)) {
         return layout == TRMI_PLAIN;
     }
-    bound b = {0};
-    int64_t scratch = 0;
-    if (choose(state, &problem, &b, &scratch, NULL) != TRM_OK) {
-        return layout == TRMI_PLAIN;
-    }
-    b.algorithm->destroy(b.state);
-    return true;
+    return layout == TRMI_PLAIN || trmi_conv_possible(state, &problem);
 }
 
 double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
@@ -171,7 +126,7 @@ double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, cons
     if (!problem_of_op(graph, op, layout, &problem)) {
         return -1;
     }
-    return trmi_conv_algorithms[0]->guess(&problem, state->threads);
+    return trmi_conv_seconds(state, &problem);
 }
 
 int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
@@ -180,7 +135,7 @@ int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
     bound b = {0};
     int64_t scratch = 0;
     if (!problem_of_step(program, step, &problem) ||
-        choose(state, &problem, &b, &scratch, NULL) != TRM_OK) {
+        trmi_conv_choose(state, &problem, &b.algorithm, &b.state, &scratch, NULL) != TRM_OK) {
         return 0;
     }
     b.algorithm->destroy(b.state);

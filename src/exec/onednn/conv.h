@@ -67,6 +67,18 @@ int64_t trmi_conv_image_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_weights_count(const trmi_conv_problem *problem);
 int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
 
+/* ---- choice (conv_choice.c) ------------------------------------------------------------------------ */
+
+/* The best algorithm for the problem, created; measured first where the back-end may.
+ *   error  UNSUPPORTED: none, NOMEM */
+trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *problem,
+                            const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch,
+                            trm_error *err);
+/* Seconds that the choice takes: measured, or by the model; negative when there is none. */
+double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *problem);
+/* Is there any algorithm? Cheap unless only oneDNN can tell. */
+bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *problem);
+
 /* Rows of the back-end's table. */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,

@@ -1,6 +1,10 @@
 /* Convolution steps of the onednn back-end against the definition in double precision. */
 #include "exec/onednn/conv_check.h"
 
+#include "exec/onednn/tuning.h"
+
+#include <unistd.h>
+
 static trmi_backend *backend;
 
 static int setup(void **state) {
@@ -115,11 +119,37 @@ static void refuses_other_types(void **state) {
     check_free(&t);
 }
 
+/* With a tuning file: choices are measured once, kept, and found again by the next back-end. */
+static void tuned(void **state) {
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/trireme_conv_tuning_%d", (int)getpid());
+    unlink(path);
+    trmi_backend *shared = backend;
+    int64_t lines = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        trm_error err;
+        CHECK_OK(trmi_backend_onednn(2, path, &backend, &err), err);
+        assert_int_equal(trmi_tuning_count(trmi_onednn_of(backend)->tuning), lines);
+        for (int d = 0; d < 3; d++) {
+            trmi_conv_problem p = check_problem((trmi_conv_direction)d, 9, 32, 9, 64, 3, 1, 1);
+            check(&p, 3e-5);
+            p = check_problem((trmi_conv_direction)d, 9, 32, 9, 64, 1, 1, 0);
+            check(&p, 3e-5);
+        }
+        lines = 6;
+        assert_int_equal(trmi_tuning_count(trmi_onednn_of(backend)->tuning), lines);
+        assert_null(trmi_onednn_of(backend)->trial);
+        backend->destroy(backend);
+    }
+    unlink(path);
+    backend = shared;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes), cmocka_unit_test(mixed_layouts),
         cmocka_unit_test(bfloat16), cmocka_unit_test(resnet_kinds),
-        cmocka_unit_test(refuses_other_types),
+        cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

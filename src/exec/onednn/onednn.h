@@ -18,6 +18,9 @@ typedef struct trmi_onednn {
     int threads;
     trmi_dnnl *dnnl;            /* oneDNN's engine and stream */
     struct trmi_tuning *tuning; /* measured choices; see tuning.h */
+    char *trial;                /* memory of trials (conv_choice.c), freed at the first bind */
+    int64_t trial_bytes;
+    double trial_seconds; /* spent on trials so far */
 } trmi_onednn;
 
 typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
@@ -42,6 +45,9 @@ int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step);
 bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input);
+
+/* Trials are over: their memory is freed and the choices are written to the tuning file. */
+void trmi_onednn_trials_done(trmi_onednn *state);
 
 static inline trmi_onednn *trmi_onednn_of(trmi_backend *backend) { return backend->state; }
 

@@ -1,0 +1,204 @@
+#include "exec/onednn/tuning.h"
+
+#include "base/cpu.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char header[] = "trireme tuning 1\n";
+enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512 };
+
+typedef struct entry {
+    const char *machine, *problem, *algorithm;
+    double seconds;
+} entry;
+
+struct trmi_tuning {
+    trmi_arena arena;
+    char *path;
+    char machine[192];
+    entry *entries;
+    int64_t count, capacity;
+    bool added;
+};
+
+static void plain_text(char *text) {
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 127) {
+            *text = ' ';
+        }
+    }
+}
+
+trm_status trmi_tuning_create(const char *path, int threads, const char *library, const char *isa,
+                              trmi_tuning **out, trm_error *err) {
+    trmi_tuning *t = trmi_alloc(sizeof *t);
+    if (t == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
+    }
+    snprintf(t->machine, sizeof t->machine, "%s, %s, %s, threads %d", trmi_cpu()->model, library,
+             isa, threads);
+    plain_text(t->machine);
+    if (path != NULL && path[0] != '\0') {
+        t->path = trmi_arena_strdup(&t->arena, path);
+        if (t->path == NULL) {
+            trmi_tuning_destroy(t);
+            return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
+        }
+        uint8_t *bytes = NULL;
+        size_t size = 0;
+        if (trmi_os_read_file(t->path, FILE_LIMIT, &bytes, &size, NULL) == TRM_OK) {
+            (void)trmi_tuning_parse(t, (const char *)bytes, size);
+            trmi_free(bytes);
+        }
+    }
+    *out = t;
+    return TRM_OK;
+}
+
+void trmi_tuning_destroy(trmi_tuning *t) {
+    if (t == NULL) {
+        return;
+    }
+    trmi_arena_free(&t->arena);
+    free(t->entries);
+    trmi_free(t);
+}
+
+bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
+int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
+
+static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
+    for (int64_t i = 0; i < t->count; i++) {
+        entry *e = &t->entries[i];
+        if (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **algorithm,
+                      double *seconds) {
+    const entry *e = look_up(t, t->machine, problem);
+    if (e == NULL) {
+        return false;
+    }
+    *algorithm = e->algorithm;
+    *seconds = e->seconds;
+    return true;
+}
+
+/* Adds or replaces; false without memory. */
+static bool put(trmi_tuning *t, const char *machine, const char *problem, const char *algorithm,
+                double seconds) {
+    entry e = {.algorithm = trmi_arena_strdup(&t->arena, algorithm), .seconds = seconds};
+    entry *old = look_up(t, machine, problem);
+    if (e.algorithm == NULL) {
+        return false;
+    }
+    if (old != NULL) {
+        old->algorithm = e.algorithm;
+        old->seconds = seconds;
+        return true;
+    }
+    e.machine = strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
+    e.problem = trmi_arena_strdup(&t->arena, problem);
+    if (e.machine == NULL || e.problem == NULL ||
+        !trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof e)) {
+        return false;
+    }
+    t->entries[t->count++] = e;
+    return true;
+}
+
+void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
+    if (put(t, t->machine, problem, algorithm, seconds)) {
+        t->added = true;
+    }
+}
+
+/* One field up to `end` into `out`; false when it is empty, too long or not printable. */
+static bool take_field(const char **at, const char *limit, char end, char out[FIELD_LIMIT]) {
+    size_t length = 0;
+    for (; *at < limit && **at != end; (*at)++) {
+        if ((unsigned char)**at < ' ' || length + 1 >= FIELD_LIMIT) {
+            return false;
+        }
+        out[length++] = **at;
+    }
+    if (*at == limit || length == 0) {
+        return false;
+    }
+    (*at)++;
+    out[length] = '\0';
+    return true;
+}
+
+bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
+    const char *at = text, *limit = text + bytes;
+    size_t head = sizeof header - 1;
+    if (bytes < head || memcmp(text, header, head) != 0) {
+        return false;
+    }
+    for (at += head; at < limit;) {
+        char machine[FIELD_LIMIT], problem[FIELD_LIMIT], algorithm[FIELD_LIMIT], number[FIELD_LIMIT];
+        if (!take_field(&at, limit, '\t', machine) || !take_field(&at, limit, '\t', problem) ||
+            !take_field(&at, limit, '\t', algorithm) || !take_field(&at, limit, '\n', number)) {
+            return false;
+        }
+        char *end = NULL;
+        double seconds = strtod(number, &end);
+        if (*end != '\0' || !(seconds >= 0 && seconds < 1e6) ||
+            !put(t, machine, problem, algorithm, seconds)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Lines that others wrote since we read the file and that we do not know. */
+static void merge_file(trmi_tuning *t) {
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    trmi_tuning *theirs = NULL;
+    if (trmi_os_read_file(t->path, FILE_LIMIT, &bytes, &size, NULL) != TRM_OK) {
+        return;
+    }
+    if (trmi_tuning_create(NULL, 1, "", "", &theirs, NULL) == TRM_OK) {
+        (void)trmi_tuning_parse(theirs, (const char *)bytes, size);
+        for (int64_t i = 0; i < theirs->count; i++) {
+            const entry *e = &theirs->entries[i];
+            if (look_up(t, e->machine, e->problem) == NULL) {
+                (void)put(t, e->machine, e->problem, e->algorithm, e->seconds);
+            }
+        }
+        trmi_tuning_destroy(theirs);
+    }
+    trmi_free(bytes);
+}
+
+trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
+    if (!t->added || t->path == NULL) {
+        return TRM_OK;
+    }
+    merge_file(t);
+    trmi_text text = {0};
+    trmi_text_append(&text, header, sizeof header - 1);
+    for (int64_t i = 0; i < t->count; i++) {
+        const entry *e = &t->entries[i];
+        trmi_text_printf(&text, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm,
+                         e->seconds);
+    }
+    trm_status status =
+        text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
+                    : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
+    trmi_text_free(&text);
+    t->added = false; /* a file that cannot be written is tried once, not at every step */
+    return status;
+}
