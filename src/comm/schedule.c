@@ -1,0 +1,189 @@
+#include "comm/schedule.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *const names[TRMI_ALGORITHMS] = {"auto",  "direct",   "ring", "halving",
+                                                   "bruck", "pairwise", "tree", "pipeline"};
+
+const char *trmi_algorithm_name(trmi_algorithm algorithm) {
+    return algorithm >= 0 && algorithm < TRMI_ALGORITHMS ? names[algorithm] : "unknown";
+}
+
+int trmi_algorithm_parse(const char *name, size_t length) {
+    static const struct {
+        const char *name;
+        trmi_algorithm algorithm;
+    } others[] = {
+        {"", TRMI_ALGORITHM_AUTO}, {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
+        {"star", TRMI_DIRECT},     {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
+        {"NHR_V1", TRMI_BRUCK},    {"NB", TRMI_BRUCK},
+    };
+    for (int i = 0; i < TRMI_ALGORITHMS; i++) {
+        if (strlen(names[i]) == length && strncasecmp(names[i], name, length) == 0) {
+            return i;
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strlen(others[i].name) == length && strncasecmp(others[i].name, name, length) == 0) {
+            return (int)others[i].algorithm;
+        }
+    }
+    return -1;
+}
+
+void trmi_schedule_free(trmi_schedule *schedule) {
+    free(schedule->steps);
+    *schedule = (trmi_schedule){0};
+}
+
+/* --- steps ---------------------------------------------------------------------------------------- */
+static void add(trmi_builder *b, trmi_step step) {
+    trmi_schedule *out = b->out;
+    if (step.count == 0 || out->failed) {
+        return;
+    }
+    if (!trmi_grow((void **)&out->steps, &out->capacity, out->count + 1, sizeof *out->steps)) {
+        out->failed = true;
+        return;
+    }
+    step.round = b->round;
+    out->steps[out->count++] = step;
+}
+
+void trmi_add_send(trmi_builder *b, int32_t peer, trmi_range from) {
+    add(b, (trmi_step){.kind = TRMI_SEND, .peer = peer, .from_place = from.place, .from = from.at,
+                       .count = from.count});
+}
+
+void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_range to) {
+    add(b, (trmi_step){.kind = TRMI_RECEIVE, .peer = peer, .to_place = to.place, .to = to.at,
+                       .count = to.count});
+}
+
+void trmi_add_reduce(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
+    b->out->sums_complete = false;
+    add(b, (trmi_step){.kind = TRMI_REDUCE, .peer = -1, .to_place = to.place, .to = to.at,
+                       .from_place = from_place, .from = from, .count = to.count});
+}
+
+void trmi_add_sum(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from,
+                  int32_t sources, int64_t stride) {
+    add(b, (trmi_step){.kind = TRMI_REDUCE, .peer = -1, .to_place = to.place, .to = to.at,
+                       .from_place = from_place, .from = from, .count = to.count,
+                       .sources = sources, .stride = stride});
+}
+
+void trmi_add_copy(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
+    add(b, (trmi_step){.kind = TRMI_COPY, .peer = -1, .to_place = to.place, .to = to.at,
+                       .from_place = from_place, .from = from, .count = to.count});
+}
+
+int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
+    int64_t at = b->out->temp_count;
+    b->out->temp_count += count;
+    return at;
+}
+
+/* --- blocks --------------------------------------------------------------------------------------- */
+static bool is_divided(trm_collective_kind kind) {
+    return kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_BROADCAST;
+}
+
+int64_t trmi_block_at(const trmi_builder *b, int32_t block) {
+    const trmi_schedule_request *r = b->request;
+    if (!is_divided(r->kind)) { /* n nearly equal parts, the longer ones first */
+        int64_t each = r->count / r->size, longer = r->count % r->size;
+        return each * block + trmi_min_i64(block, longer);
+    }
+    if (block >= r->size) {
+        return r->total;
+    }
+    return r->offsets != NULL ? r->offsets[block] : r->count * block;
+}
+
+int64_t trmi_block_count(const trmi_builder *b, int32_t block) {
+    const trmi_schedule_request *r = b->request;
+    if (!is_divided(r->kind)) {
+        return trmi_block_at(b, block + 1) - trmi_block_at(b, block);
+    }
+    return r->counts != NULL ? r->counts[block] : r->count;
+}
+
+trmi_range trmi_blocks(const trmi_builder *b, trmi_place place, int64_t base, int32_t first,
+                       int32_t blocks) {
+    int64_t at = trmi_block_at(b, first);
+    return (trmi_range){place, base + at, trmi_block_at(b, first + blocks) - at};
+}
+
+/* --- which, and what it costs ---------------------------------------------------------------------- */
+static bool is_power_of_two(int32_t n) { return (n & (n - 1)) == 0; }
+
+bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size) {
+    switch (kind) {
+    case TRM_ALLREDUCE:
+        return algorithm != TRMI_PAIRWISE && algorithm > TRMI_ALGORITHM_AUTO;
+    case TRM_REDUCE_SCATTER:
+    case TRM_REDUCE_SCATTERV:
+    case TRM_ALLGATHER:
+    case TRM_ALLGATHERV:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_RING || algorithm == TRMI_BRUCK ||
+               (algorithm == TRMI_HALVING && is_power_of_two(size));
+    case TRM_BROADCAST:
+    case TRM_REDUCE:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE || algorithm == TRMI_PIPELINE ||
+               algorithm == TRMI_RING || algorithm == TRMI_BRUCK;
+    case TRM_SCATTER:
+    case TRM_GATHER:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_TREE;
+    case TRM_ALLTOALL:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE || algorithm == TRMI_BRUCK;
+    case TRM_ALLTOALLV:
+        return algorithm == TRMI_DIRECT || algorithm == TRMI_PAIRWISE;
+    case TRM_BARRIER:
+        return algorithm == TRMI_BRUCK;
+    default:
+        return false;
+    }
+}
+
+trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
+                              trm_error *err) {
+    out->count = 0;
+    out->rounds = 0;
+    out->temp_count = 0;
+    out->failed = false;
+    out->sums_complete = true;
+    if (!trmi_schedule_applies(request->algorithm, request->kind, request->size)) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s among %d ranks does not go by %s",
+                         trm_collective_name(request->kind), request->size,
+                         trmi_algorithm_name(request->algorithm));
+    }
+    static void (*const generators[])(trmi_builder *) = {
+        [TRM_ALLREDUCE] = trmi_make_allreduce,
+        [TRM_BROADCAST] = trmi_make_broadcast,
+        [TRM_REDUCE] = trmi_make_reduce,
+        [TRM_ALLGATHER] = trmi_make_allgather,
+        [TRM_ALLGATHERV] = trmi_make_allgather,
+        [TRM_REDUCE_SCATTER] = trmi_make_reduce_scatter,
+        [TRM_REDUCE_SCATTERV] = trmi_make_reduce_scatter,
+        [TRM_SCATTER] = trmi_make_scatter,
+        [TRM_GATHER] = trmi_make_gather,
+        [TRM_ALLTOALL] = trmi_make_alltoall,
+        [TRM_ALLTOALLV] = trmi_make_alltoall,
+        [TRM_BARRIER] = trmi_make_barrier,
+    };
+    trmi_builder b = {.request = request, .out = out, .rank = request->rank, .size = request->size};
+    generators[request->kind](&b);
+    out->rounds = b.round;
+    if (out->failed) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the schedule of %s among %d ranks",
+                         trm_collective_name(request->kind), request->size);
+    }
+    return TRM_OK;
+}
