@@ -41,6 +41,9 @@ static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     trm_node *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trm_node outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     if (inputs == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "%s: no memory", op->name);
+        trmi_graph_fail(graph, &err);
         return;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {

@@ -45,7 +45,14 @@ static trm_status infer_as_second(trm_graph *graph, trmi_op *op, trm_error *err)
 static trm_status infer_bce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *z = trmi_input_of(graph, op, 0), *t = trmi_input_of(graph, op, 1);
     if (z == NULL || t == NULL || !trm_shape_equal(&z->shape, &t->shape) || z->dtype != t->dtype) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: logits and targets of one shape and dtype expected", op->name);
+        char left[128] = "nothing", right[128] = "nothing";
+        if (z != NULL && t != NULL) {
+            trmi_value_text(graph, op->inputs[0], left, sizeof left);
+            trmi_value_text(graph, op->inputs[1], right, sizeof right);
+        }
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: logits and targets of one shape and dtype expected, found %s and %s",
+                         op->name, left, right);
     }
     trmi_set_output(graph, op, 0, TRM_FLOAT32, (trm_shape){0});
     return TRM_OK;

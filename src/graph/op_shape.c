@@ -1,6 +1,7 @@
 /* Operators that move elements and compute nothing. */
 #include "graph/graph_ir.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 
 static trm_status need_input(const trm_graph *graph, const trmi_op *op, const trmi_value **x,
@@ -19,8 +20,8 @@ static trm_status infer_reshape(trm_graph *graph, trmi_op *op, trm_error *err) {
     for (int32_t i = 0; i < shape->rank; i++) {
         if (shape->dim[i] == -1 && open < 0) {
             open = i;
-        } else {
-            known *= shape->dim[i];
+        } else if (!trmi_mul_i64(known, shape->dim[i], &known)) {
+            known = -1;
         }
     }
     if (open >= 0 && known > 0 && count % known == 0) {
@@ -121,10 +122,12 @@ static trm_status infer_pad(trm_graph *graph, trmi_op *op, trm_error *err) {
     TRMI_TRY(need_input(graph, op, &x, err));
     trm_shape shape = x->shape;
     for (int32_t i = 0; i < shape.rank; i++) {
-        if (op->attrs.pad.before[i] < 0 || op->attrs.pad.after[i] < 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: negative padding of dimension %d", op->name, i);
+        int64_t before = op->attrs.pad.before[i], after = op->attrs.pad.after[i];
+        if (before < 0 || after < 0 || !trmi_add_i64(shape.dim[i], before, &shape.dim[i]) ||
+            !trmi_add_i64(shape.dim[i], after, &shape.dim[i])) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: negative padding of dimension %d, or too much",
+                             op->name, i);
         }
-        shape.dim[i] += op->attrs.pad.before[i] + op->attrs.pad.after[i];
     }
     trmi_set_output(graph, op, 0, x->dtype, shape);
     return TRM_OK;

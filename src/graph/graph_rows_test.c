@@ -1,0 +1,290 @@
+/* The shape rules of every row: what they refuse, and that the sentence says both shapes. */
+#include "check.h"
+
+#include "graph/graph_ir.h"
+
+static trm_graph *graph;
+static int named;
+
+static trm_node in(trm_dtype dtype, trm_shape shape) {
+    char name[16];
+    snprintf(name, sizeof name, "in%d", named++);
+    return trm_input(graph, name, dtype, shape);
+}
+static trm_node f32(trm_shape shape) { return in(TRM_FLOAT32, shape); }
+
+static trm_custom_op custom;
+static trm_status no_shape(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                           trm_tensor *outputs, trm_error *err) {
+    return TRM_OK;
+}
+static trm_status no_run(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
+                         trm_tensor *outputs, trm_error *err) {
+    return TRM_OK;
+}
+
+static void build(int index) {
+    trm_node none = TRM_NO_NODE, out[4];
+    trm_shape x4 = trm_shape_of(2, 3, 5, 5);
+    trm_conv_options conv = {.groups = 2};
+    trm_pool_options pool = {.kernel = {2, 2}, .pad = {2, 0, 0, 0}};
+    int64_t begin[] = {1, 0}, size[] = {2, 3}, minus[] = {-1, 0};
+    int32_t axis = 2, order[] = {0, 0};
+    trm_norm_options norm = {.momentum = 1.5};
+    trm_node pair[2];
+    switch (index) {
+    case 0: trm_add(graph, f32(trm_shape_of(2, 3)), f32(trm_shape_of(2, 4))); break;
+    case 1: trm_add(graph, f32(trm_shape_of(2)), in(TRM_INT32, trm_shape_of(2))); break;
+    case 2: trm_mul(graph, f32(trm_shape_of(2)), none); break;
+    case 3: trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 3, 3, 3)), none, &conv); break;
+    case 4: trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 4, 3, 3)), none, NULL); break;
+    case 5: trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 3, 7, 7)), none, NULL); break;
+    case 6: trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 3, 3, 3)), f32(trm_shape_of(7)), NULL); break;
+    case 7: trm_conv2d(graph, f32(trm_shape_of(3, 5, 5)), f32(trm_shape_of(8, 3, 3, 3)), none, NULL); break;
+    case 8:
+        conv = (trm_conv_options){.stride = {-1, 1}};
+        trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 3, 3, 3)), none, &conv);
+        break;
+    case 9: trm_linear(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(5, 7)), none); break;
+    case 10: trm_linear(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(5, 6)), f32(trm_shape_of(4))); break;
+    case 11: trm_matmul(graph, f32(trm_shape_of(4, 6)), f32(trm_shape_of(4, 6)), false, false); break;
+    case 12: trm_matmul(graph, f32(trm_shape_of(2, 4, 6)), f32(trm_shape_of(3, 6, 4)), false, false); break;
+    case 13:
+        trm_batch_norm(graph, f32(x4), f32(trm_shape_of(3)), f32(trm_shape_of(4)), f32(trm_shape_of(3)),
+                       f32(trm_shape_of(3)), NULL);
+        break;
+    case 14:
+        trm_batch_norm(graph, f32(x4), f32(trm_shape_of(3)), f32(trm_shape_of(3)), f32(trm_shape_of(3)),
+                       f32(trm_shape_of(3)), &norm);
+        break;
+    case 15: trm_max_pool(graph, f32(x4), &pool); break;
+    case 16: trm_avg_pool(graph, f32(trm_shape_of(2, 3)), &(trm_pool_options){.kernel = {2, 2}}); break;
+    case 17: trm_max_pool(graph, f32(x4), &(trm_pool_options){.kernel = {9, 1}}); break;
+    case 18: trm_global_avg_pool(graph, f32(trm_shape_of(2, 3, 0, 5))); break;
+    case 19: trm_reshape(graph, f32(trm_shape_of(4, 6)), trm_shape_of(5, -1)); break;
+    case 20: trm_reshape(graph, f32(trm_shape_of(4, 6)), trm_shape_of(-1, -1)); break;
+    case 21: trm_reshape(graph, f32(trm_shape_of(4, 6)), trm_shape_of(INT64_MAX, 3, -1)); break;
+    case 22: trm_transpose(graph, f32(trm_shape_of(4, 6)), order); break;
+    case 23:
+        pair[0] = f32(trm_shape_of(4, 6));
+        pair[1] = f32(trm_shape_of(5, 6));
+        trm_concat(graph, pair, 2, 1);
+        break;
+    case 24:
+        pair[0] = f32(trm_shape_of(4, 6));
+        trm_concat(graph, pair, 1, 5);
+        break;
+    case 25: trm_slice(graph, f32(trm_shape_of(2, 3)), begin, size); break;
+    case 26: trm_pad(graph, f32(trm_shape_of(2, 3)), minus, begin, 0); break;
+    case 27: trm_one_hot(graph, f32(trm_shape_of(4)), 10, 1, 0); break;
+    case 28: trm_one_hot(graph, in(TRM_INT32, trm_shape_of(4)), 0, 1, 0); break;
+    case 29: trm_reduce_sum(graph, f32(trm_shape_of(4, 5)), &axis, 1, false); break;
+    case 30: trm_reduce_max(graph, f32(trm_shape_of(4, 0)), NULL, 0, false); break;
+    case 31: trm_softmax(graph, f32((trm_shape){0})); break;
+    case 32:
+        trm_softmax_cross_entropy(graph, f32(trm_shape_of(4, 10)), in(TRM_INT32, trm_shape_of(5)), NULL);
+        break;
+    case 33:
+        trm_softmax_cross_entropy(graph, f32(trm_shape_of(4, 10)), in(TRM_INT32, trm_shape_of(4)),
+                                  &(trm_xent_options){.label_smoothing = 1});
+        break;
+    case 34: trm_bce_with_logits(graph, f32(trm_shape_of(4)), f32(trm_shape_of(5))); break;
+    case 35: trm_embedding(graph, f32(trm_shape_of(4, 5)), f32(trm_shape_of(4))); break;
+    case 36: trm_embedding(graph, f32(trm_shape_of(4)), in(TRM_INT64, trm_shape_of(4))); break;
+    case 37: trm_dropout(graph, f32(trm_shape_of(4)), 1); break;
+    case 38: trm_cast(graph, f32(trm_shape_of(4)), (trm_dtype)99); break;
+    case 39: trm_custom(graph, &custom, NULL, 0, out); break;
+    case 40:
+        custom = (trm_custom_op){.name = "c", .outputs = 1, .infer = no_shape, .run = no_run};
+        trm_custom(graph, &custom, pair, 0, out);
+        break;
+    case 41: {
+        custom = (trm_custom_op){.name = "c", .outputs = 9, .infer = no_shape, .run = no_run};
+        trm_custom(graph, &custom, pair, 0, out);
+        break;
+    }
+    case 42: trm_gradients(graph, f32(trm_shape_of(4)), pair, 0, out); break;
+    case 43: trm_add(graph, (trm_node){77}, f32(trm_shape_of(4))); break;
+    case 44: trm_pad(graph, f32(trm_shape_of(2)), (int64_t[]){INT64_MAX}, (int64_t[]){1}, 0); break;
+    default: fail();
+    }
+}
+
+static const char *const sentences[] = {
+    "[2, 3] float32 and in [2, 4] float32 do not broadcast",
+    "float32 and int32 differ",
+    "needs two inputs",
+    "in [2, 3, 5, 5] float32 do not fit in [8, 3, 3, 3] float32 in 2 groups",
+    "do not fit in [8, 4, 3, 3] float32 in 1 groups",
+    "larger than the padded image in [2, 3, 5, 5]",
+    "a bias of [8] expected, found in [7]",
+    "found in [3, 5, 5] float32 and in [8, 3, 3, 3]",
+    "strides and dilations of at least 1",
+    "found in [4, 6] float32 and in [5, 7] float32",
+    "a bias of [5] expected, found in [4]",
+    "cannot multiply in [4, 6] float32 by in [4, 6] float32",
+    "cannot multiply in [2, 4, 6] float32 by in [3, 6, 4] float32",
+    "input 2: [3] float32 expected, found in [4]",
+    "momentum 1.5",
+    "pads 2 and 0 do not fit in [2, 3, 5, 5]",
+    "[N,C,H,W] expected, found in [2, 3]",
+    "kernel 9",
+    "at least one pixel",
+    "[4, 6] does not reshape to [5, -1]",
+    "[4, 6] does not reshape to",
+    "does not reshape to",
+    "no permutation of 2",
+    "in [4, 6] float32 and in [5, 6] float32 do not join along dimension 1",
+    "axis 5 of 2",
+    "[1, 3) of dimension 0 is outside [2, 3]",
+    "negative padding of dimension 0",
+    "found float32 and 10",
+    "found int32 and 0",
+    "an axis is outside in [4, 5]",
+    "maximum of no elements",
+    "[..., K] expected",
+    "found in [4, 10] float32 and in [5] int32",
+    "label smoothing 1",
+    "found in [4] float32 and in [5] float32",
+    "found in [4, 5] float32 and in [4] float32",
+    "found in [4] float32 and in [4] int64",
+    "rate 1",
+    "unknown dtype 99",
+    "1 to 4 outputs, infer and run expected",
+    "infer set no usable shape or dtype for output 0",
+    "1 to 4 outputs",
+    "gradients need a scalar loss",
+    "input 0 is not a node of this graph",
+    "padding of dimension 0",
+};
+
+/* "in3 [2]" -> "in [2]": C leaves open in which order arguments are made. */
+static void strip_numbers(char *text) {
+    char *to = text;
+    for (const char *from = text; *from != '\0';) {
+        bool name = to > text + 1 && to[-1] == 'n' && to[-2] == 'i';
+        while (name && *from >= '0' && *from <= '9') {
+            from++;
+        }
+        *to++ = *from;
+        from += *from != '\0';
+    }
+    *to = '\0';
+}
+
+static void impossible_shapes_get_one_clear_sentence(void **state) {
+    trm_error err;
+    int count = (int)(sizeof sentences / sizeof sentences[0]);
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err), err);
+        named = 0;
+        custom = (trm_custom_op){.name = NULL};
+        build(i);
+        trm_status status = trm_graph_check(graph, &err);
+        trm_error first = err;
+        strip_numbers(err.message);
+        if (status != TRM_INVALID || strstr(err.message, sentences[i]) == NULL) {
+            fail_msg("case %d: '%s', expected '...%s...'", i, err.message, sentences[i]);
+        }
+        /* The first error stays, and what is built on broken nodes is broken too. */
+        trm_node after = trm_add(graph, TRM_NO_NODE, TRM_NO_NODE);
+        assert_int_equal(after.id, 0);
+        trm_error again;
+        assert_int_equal(trm_graph_check(graph, &again), TRM_INVALID);
+        assert_string_equal(again.message, first.message);
+        trm_graph_destroy(graph);
+    }
+}
+
+static void shapes_follow_the_rules(void **state) {
+    trm_error err;
+    CHECK_OK(trm_graph_create(NULL, &graph, &err), err);
+    named = 0;
+    struct {
+        trm_node node;
+        trm_shape expected;
+    } all[] = {
+        {trm_add(graph, f32(trm_shape_of(4, 1, 3)), f32(trm_shape_of(2, 1))), trm_shape_of(4, 2, 3)},
+        {trm_conv2d(graph, f32(trm_shape_of(2, 4, 9, 8)), f32(trm_shape_of(6, 2, 3, 1)), TRM_NO_NODE,
+                    &(trm_conv_options){.stride = {2, 3}, .dilation = {2, 1}, .pad = {1, 2, 0, 1}, .groups = 2}),
+         trm_shape_of(2, 6, 4, 3)},
+        {trm_linear(graph, f32(trm_shape_of(5, 2, 7)), f32(trm_shape_of(3, 7)), TRM_NO_NODE),
+         trm_shape_of(5, 2, 3)},
+        {trm_matmul(graph, f32(trm_shape_of(5, 2, 7)), f32(trm_shape_of(5, 3, 2)), true, true),
+         trm_shape_of(5, 7, 3)},
+        {trm_max_pool(graph, f32(trm_shape_of(1, 2, 7, 7)),
+                      &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}),
+         trm_shape_of(1, 2, 4, 4)},
+        {trm_reduce_sum(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){-1, 0}, 2, false), trm_shape_of(3)},
+        {trm_reduce_mean(graph, f32(trm_shape_of(2, 3, 4)), (int32_t[]){1}, 1, true), trm_shape_of(2, 1, 4)},
+        {trm_embedding(graph, f32(trm_shape_of(9, 4)), in(TRM_INT64, trm_shape_of(2, 3))),
+         trm_shape_of(2, 3, 4)},
+        {trm_one_hot(graph, in(TRM_INT64, trm_shape_of(2)), 10, 1, 0), trm_shape_of(2, 10)},
+        {trm_softmax_cross_entropy(graph, f32(trm_shape_of(4, 10)), in(TRM_INT32, trm_shape_of(4)), NULL),
+         (trm_shape){0}},
+        {trm_pad(graph, f32(trm_shape_of(2, 3)), (int64_t[]){1, 0}, (int64_t[]){0, 4}, 0), trm_shape_of(3, 7)},
+    };
+    CHECK_OK(trm_graph_check(graph, &err), err);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        trm_shape shape = trm_node_shape(graph, all[i].node);
+        char text[96];
+        if (!trm_shape_equal(&shape, &all[i].expected)) {
+            fail_msg("case %d: %s", (int)i, trm_shape_format(&shape, text, sizeof text));
+        }
+    }
+    /* Dropout is the identity in evaluation; a cast to the same dtype is no operator. */
+    trm_node x = f32(trm_shape_of(3));
+    assert_int_equal(trm_dropout(graph, x, 0.5).id, x.id);
+    assert_int_equal(trm_cast(graph, x, TRM_FLOAT32).id, x.id);
+    trm_graph_destroy(graph);
+}
+
+/* Two multiply-adds a product in every direction; pooling and arithmetic count their bytes. */
+static void costs_are_counted(void **state) {
+    trm_error err;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err), err);
+    named = 0;
+    trm_node x = f32(trm_shape_of(2, 4, 8, 8)), w = f32(trm_shape_of(6, 4, 3, 3));
+    trm_node y = trm_conv2d(graph, x, w, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+    trm_node loss = trm_reduce_sum(graph, trm_mul(graph, y, y), NULL, 0, false), grads[2];
+    trm_gradients(graph, loss, (trm_node[]){x, w}, 2, grads);
+    CHECK_OK(trm_graph_check(graph, &err), err);
+    int convs = 0;
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        trmi_cost cost = trmi_op_cost(graph, op);
+        if (op->kind == TRMI_OP_CONV2D || op->kind == TRMI_OP_CONV2D_GRAD_DATA ||
+            op->kind == TRMI_OP_CONV2D_GRAD_WEIGHTS) {
+            assert_true(cost.flops == 2.0 * 2 * 6 * 8 * 8 * 4 * 3 * 3);
+            assert_true(cost.bytes == 4.0 * (2 * 4 * 64 + 6 * 4 * 9 + 2 * 6 * 64));
+            convs++;
+        }
+        if (op->kind == TRMI_OP_REDUCE_SUM) {
+            assert_true(cost.bytes == 4.0 * (2 * 6 * 64 + 1));
+        }
+    }
+    assert_int_equal(convs, 3);
+    trm_graph_destroy(graph);
+}
+
+static void gradients_of_another_dtype_start_as_that_dtype(void **state) {
+    trm_error err;
+    CHECK_OK(trm_graph_create(NULL, &graph, &err), err);
+    named = 0;
+    trm_node x = in(TRM_FLOAT64, trm_shape_of(3)), grad;
+    trm_node loss = trm_reduce_sum(graph, trm_mul(graph, x, x), NULL, 0, false);
+    trm_gradients(graph, loss, &x, 1, &grad);
+    CHECK_OK(trm_graph_check(graph, &err), err);
+    assert_int_equal(trm_node_dtype(graph, grad), TRM_FLOAT64);
+    trm_graph_destroy(graph);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(impossible_shapes_get_one_clear_sentence),
+        cmocka_unit_test(shapes_follow_the_rules),
+        cmocka_unit_test(costs_are_counted),
+        cmocka_unit_test(gradients_of_another_dtype_start_as_that_dtype),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
