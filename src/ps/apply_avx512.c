@@ -1,0 +1,18 @@
+/* The row kernels by AVX-512. */
+#if defined(__AVX512F__)
+#include "ps/apply.h"
+
+#include "base/half.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+#define ISA avx512
+#define ISA_TEXT "avx512"
+#define ISA_LANES 16
+#include "ps/apply_rows.h"
+
+const trmi_apply_kernels trmi_apply_avx512 = ISA_KERNELS;
+#else
+typedef int trmi_not_empty;
+#endif

@@ -1,0 +1,172 @@
+/* trm_ps_bench: what a core does with rows, against a plain prefetched gather in the same run. */
+#include "ps/table.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = 101, MEASURES = 4 };
+
+typedef struct trmi_bench {
+    int64_t rows, batch, calls;
+    int32_t repeats;
+    char *plain; /* rows x 64 bytes */
+    trmi_table *table;
+    trmi_account account;
+    uint64_t *keys; /* one repeat's worth */
+    float *out, *gradients;
+    uint32_t tick;
+    double rate[MEASURES][REPEATS_MAX];
+} trmi_bench;
+
+/* The same rows, one line each, no keys: as fast as memory lets a core read rows at random. */
+static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
+    for (int64_t i = 0; i < DISTANCE; i++) {
+        __builtin_prefetch(b->plain + 64 * rows[i]);
+    }
+    for (int64_t i = 0; i < b->batch; i++) {
+        if (i + DISTANCE < b->batch) {
+            __builtin_prefetch(b->plain + 64 * rows[i + DISTANCE]);
+        }
+        memcpy(b->out + i * WIDTH, b->plain + 64 * rows[i], 64);
+    }
+}
+
+static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
+    /* New keys every time: old ones would lie in a large cache. */
+    for (int64_t i = 0, n = b->calls * b->batch; i < n; i++) {
+        b->keys[i] = trmi_mix((uint64_t)repeat, (uint64_t)i) % (uint64_t)b->rows;
+    }
+    double at = trmi_os_now();
+    for (int64_t c = 0; c < b->calls; c++) {
+        plain_gather(b, b->keys + c * b->batch);
+    }
+    double keys = (double)(b->calls * b->batch), now = trmi_os_now();
+    b->rate[0][repeat] = keys / (now - at);
+    at = trmi_os_now();
+    for (int64_t c = 0; c < b->calls; c++) {
+        TRMI_TRY(trmi_table_read(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32, b->out,
+                                 err));
+    }
+    now = trmi_os_now();
+    b->rate[1][repeat] = keys / (now - at);
+    at = trmi_os_now();
+    for (int64_t c = 0; c < b->calls; c++) {
+        trmi_tick tick = {++b->tick, 0, 1, 1};
+        TRMI_TRY(trmi_table_update(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32,
+                                   b->gradients, &tick, err));
+    }
+    now = trmi_os_now();
+    b->rate[2][repeat] = keys / (now - at);
+    return TRM_OK;
+}
+
+static trm_status fill(trmi_bench *b, trm_error *err) {
+    double start = trmi_os_now();
+    for (int64_t first = 0; first < b->rows; first += b->batch) {
+        int64_t count = trmi_min_i64(b->batch, b->rows - first);
+        for (int64_t i = 0; i < count; i++) {
+            b->keys[i] = (uint64_t)(first + i);
+        }
+        trmi_tick tick = {++b->tick, 0, 1, 1};
+        TRMI_TRY(trmi_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick,
+                                   err));
+    }
+    b->rate[3][0] = (double)b->rows / (trmi_os_now() - start);
+    if (b->table->rows.count != b->rows) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "bench table holds %lld of %lld rows",
+                         (long long)b->table->rows.count, (long long)b->rows);
+    }
+    return TRM_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report_sorted(trm_ps_bench_report report, void *context, const char *name,
+                          const char *unit, double *values, int32_t count) {
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    report(context, name, unit, values[count / 2], values[0], values[count - 1], count);
+}
+
+static void report_all(trmi_bench *b, trm_ps_bench_report report, void *context) {
+    static const char *const ratio_names[] = {NULL, "read.of_gather",
+                                              "update.rowwise_adagrad.of_gather"};
+    static const char *const names[] = {"gather.plain", "read", "update.rowwise_adagrad"};
+    double ratio[REPEATS_MAX];
+    for (int m = 1; m < 3; m++) {
+        for (int32_t r = 0; r < b->repeats; r++) {
+            ratio[r] = b->rate[m][r] / b->rate[0][r];
+        }
+        report_sorted(report, context, ratio_names[m], "ratio", ratio, b->repeats);
+    }
+    for (int m = 0; m < 3; m++) {
+        report_sorted(report, context, names[m], "rows/s", b->rate[m], b->repeats);
+    }
+    report_sorted(report, context, "insert", "rows/s", b->rate[3], 1);
+    double bytes = (double)b->account.used / (double)b->rows;
+    report(context, "memory", "bytes/row", bytes, bytes, bytes, 1);
+}
+
+static void bench_free(trmi_bench *b) {
+    trmi_table_destroy(b->table);
+    trmi_free(b->plain);
+    trmi_free(b->keys);
+    trmi_free(b->out);
+    trmi_free(b->gradients);
+    trmi_free(b);
+}
+
+static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b, trm_error *err) {
+    int64_t fitting = trmi_os_memory_bytes() / 2 / 256;
+    b->rows = options->rows > 0 ? options->rows : trmi_min_i64(fitting, 16 << 20);
+    b->batch = options->batch > 0 ? options->batch : 65536;
+    b->repeats = options->repeats > 0 ? (int32_t)trmi_min_i64(options->repeats, REPEATS_MAX) : 7;
+    if (b->batch < DISTANCE || b->batch > (int64_t)1 << 30 || b->rows > (int64_t)1 << 31) {
+        return TRMI_FAIL(err, TRM_INVALID, "bench ps: %lld rows, batches of %lld: at most 2^31 rows "
+                         "and batches of %d to 2^30 expected",
+                         (long long)b->rows, (long long)b->batch, DISTANCE);
+    }
+    b->calls = trmi_max_i64(1, (4 << 20) / b->batch);
+    b->account.limit = INT64_MAX;
+    b->plain = trmi_alloc((size_t)b->rows * 64);
+    b->keys = trmi_alloc((size_t)(b->calls * b->batch) * sizeof *b->keys);
+    b->out = trmi_alloc((size_t)b->batch * 64);
+    b->gradients = trmi_alloc((size_t)b->batch * 64);
+    if (b->plain == NULL || b->keys == NULL || b->out == NULL || b->gradients == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory for %lld rows", (long long)b->rows);
+    }
+    for (int64_t i = 0; i < b->batch * WIDTH; i++) {
+        b->gradients[i] = 1e-3f * (float)(i % 7 - 3);
+    }
+    trm_table_options table = {.name = "bench",
+                               .width = WIDTH,
+                               .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
+                               .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f}};
+    return trmi_table_create(&table, &(trmi_table_place){.shards = 1}, &b->account, &b->table,
+                             err);
+}
+
+trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,
+                        void *context, trm_error *err) {
+    trmi_bench *b = trmi_alloc(sizeof *b);
+    if (b == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
+    }
+    trm_status status;
+    TRMI_TRY_GOTO(status, bench_make(options, b, err), done);
+    TRMI_TRY_GOTO(status, fill(b, err), done);
+    for (int32_t r = 0; r < b->repeats; r++) {
+        TRMI_TRY_GOTO(status, run_once(b, r, err), done);
+    }
+    report_all(b, report, context);
+done:
+    bench_free(b);
+    return status;
+}

@@ -1,0 +1,59 @@
+#include "ps/row.h"
+
+#include "base/checked.h"
+#include "base/rng.h"
+
+static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
+    switch (rule) {
+    case TRM_ROW_MOMENTUM:
+    case TRM_ROW_ADAGRAD:
+        return width;
+    case TRM_ROW_ROWWISE_ADAGRAD:
+        return 1;
+    case TRM_ROW_ADAM:
+    case TRM_ROW_LAZY_ADAM:
+    case TRM_ROW_FTRL:
+        return 2 * width;
+    case TRM_ROW_SGD:
+        break;
+    }
+    return 0;
+}
+
+void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out) {
+    int64_t value_bytes = (int64_t)trm_dtype_bytes(options->dtype) * options->width;
+    int32_t slot_count = slots_of_rule(options->optimizer.rule, options->width);
+    int64_t slot_offset = trmi_round_up(value_bytes, 4);
+    int64_t header_offset = trmi_round_up(slot_offset + 4 * (int64_t)slot_count, 8);
+    int64_t record_bytes = header_offset + (int64_t)sizeof(trmi_row_header);
+    *out = (trmi_row_layout){.width = options->width,
+                             .dtype = options->dtype,
+                             .slot_count = slot_count,
+                             .value_bytes = (uint32_t)value_bytes,
+                             .slot_offset = (uint32_t)slot_offset,
+                             .header_offset = (uint32_t)header_offset,
+                             .record_bytes = (uint32_t)record_bytes,
+                             .stride = (uint32_t)trmi_round_up(record_bytes, 64)};
+}
+
+void trmi_row_init_values(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
+                          float *values) {
+    for (int32_t first = 0; first < width; first += 4) {
+        float block[4] = {0};
+        if (init->kind != TRM_ROW_INIT_CONSTANT) {
+            uint32_t bits[4];
+            trmi_philox(seed, TRMI_STREAM_ROW_INIT | (uint64_t)first << 8, key, bits);
+            if (init->kind == TRM_ROW_INIT_UNIFORM) {
+                for (int i = 0; i < 4; i++) {
+                    block[i] = 2.0f * trmi_unit_float(bits[i]) - 1.0f;
+                }
+            } else {
+                trmi_normal_pair(bits, block);
+                trmi_normal_pair(bits + 2, block + 2);
+            }
+        }
+        for (int32_t i = 0; i < 4 && first + i < width; i++) {
+            values[first + i] = init->value + init->scale * block[i];
+        }
+    }
+}

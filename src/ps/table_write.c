@@ -1,0 +1,369 @@
+/* What changes rows: updates, creation, spilling, eviction, expiry. */
+#include "ps/table.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32 };
+
+/* ---- one row learns ------------------------------------------------------------------------- */
+
+static inline void learn(trmi_table *table, char *record, const float *gradient,
+                         trmi_apply_args *args, const trmi_tick *tick) {
+    const trmi_row_layout *layout = &table->layout;
+    const trm_table_options *o = &table->options;
+    trmi_row_header *h = trmi_row_header_of(layout, record);
+    trmi_table_touch(table, record);
+    uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
+    if (o->optimizer.rule == TRM_ROW_ADAM) {
+        float skipped = rested > 1 ? (float)(rested - 1) : 0;
+        args->decay1 = skipped == 0 ? 1 : powf(o->optimizer.beta1, skipped);
+        args->decay2 = skipped == 0 ? 1 : powf(o->optimizer.beta2, skipped);
+    }
+    float *slots = trmi_row_slots_of(layout, record);
+    if (layout->dtype == TRM_FLOAT32) {
+        table->kernels->apply[o->optimizer.rule]((float *)(void *)record, slots, gradient,
+                                                 layout->width, args);
+    } else {
+        uint64_t noise =
+            o->round_to_nearest ? 0 : trmi_mix(o->seed ^ trmi_key_hash(h->key), h->version) | 1;
+        table->kernels->load[layout->dtype](record, layout->width, table->values);
+        table->kernels->apply[o->optimizer.rule](table->values, slots, gradient, layout->width,
+                                                 args);
+        table->kernels->store[layout->dtype](table->values, layout->width, noise, record);
+    }
+    if (o->expiry.min_score > 0) {
+        h->score = 1 + h->score * (o->expiry.score_decay == 1
+                                       ? 1
+                                       : powf(o->expiry.score_decay, (float)rested));
+    }
+    h->last_tick = tick->tick;
+    h->last_time = tick->time;
+    h->count += h->count < UINT32_MAX;
+    h->version += h->version == UINT32_MAX ? 2 : 1;
+}
+
+/* ---- rows leave ------------------------------------------------------------------------------- */
+
+void trmi_table_note_removed(trmi_table *table, uint64_t key) {
+    if (!table->track_removed || table->removed_lost) {
+        return;
+    }
+    if (table->removed_count == table->removed_capacity) {
+        int64_t capacity = trmi_max_i64(256, 2 * table->removed_capacity);
+        uint64_t *larger = trmi_account_alloc(table->account, (size_t)capacity * sizeof *larger);
+        if (larger == NULL) {
+            table->removed_lost = true;
+            return;
+        }
+        if (table->removed_count > 0) {
+            memcpy(larger, table->removed, (size_t)table->removed_count * sizeof *larger);
+        }
+        trmi_account_free(table->account, table->removed,
+                          (size_t)table->removed_capacity * sizeof *larger);
+        table->removed = larger;
+        table->removed_capacity = capacity;
+    }
+    table->removed[table->removed_count++] = key;
+}
+
+/* The place of a spilled row; false if the key has none. */
+static bool spilled_place(const trmi_table *table, uint64_t key, uint32_t *slot) {
+    const char *place = table->spill == NULL || table->spilled.count == 0
+                            ? NULL
+                            : trmi_rows_find(&table->spilled, key);
+    if (place != NULL) {
+        memcpy(slot, place, sizeof *slot);
+    }
+    return place != NULL;
+}
+
+bool trmi_table_remove(trmi_table *table, uint64_t key) {
+    char *record = trmi_rows_find(&table->rows, key);
+    uint32_t slot;
+    if (record != NULL) {
+        trmi_table_touch(table, record);
+        trmi_rows_erase(&table->rows, key);
+    } else if (spilled_place(table, key, &slot)) {
+        if (table->cut != NULL &&
+            trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
+            trmi_table_touch(table, table->record);
+        }
+        trmi_rows_erase(&table->spilled, key);
+        trmi_spill_drop(table->spill, slot);
+    } else {
+        return false;
+    }
+    trmi_table_note_removed(table, key);
+    return true;
+}
+
+static bool worse(const trmi_table *table, const trmi_row_header *a, const trmi_row_header *b) {
+    if (table->options.expiry.cap == TRM_CAP_LFU && a->count != b->count) {
+        return a->count < b->count;
+    }
+    return a->last_tick < b->last_tick;
+}
+
+/* The worst of these records, but for those of this very tick. */
+static trmi_row_header *worst_of(const trmi_table *table, char **records, int count,
+                                 uint32_t tick, trmi_row_header *best) {
+    for (int i = 0; i < count; i++) {
+        trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
+        if (h->last_tick != tick && (best == NULL || worse(table, h, best))) {
+            best = h;
+        }
+    }
+    return best;
+}
+
+/* The worst of about 16 random rows. */
+static trmi_row_header *random_victim(trmi_table *table, uint32_t tick) {
+    trmi_row_header *best = NULL;
+    for (int seen = 0, tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
+        uint32_t bits[4];
+        char *records[TRMI_BUCKET_SLOTS];
+        trmi_philox(table->options.seed, TRMI_STREAM_ROW_INIT | 1 << 7, table->samples++, bits);
+        int count = trmi_rows_sample(&table->rows, bits, records);
+        best = worst_of(table, records, count, tick, best);
+        seen += count;
+    }
+    return best;
+}
+
+/* A victim goes to the file. */
+static bool spill_row(trmi_table *table, char *record) {
+    uint64_t key = trmi_row_header_of(&table->layout, record)->key;
+    uint32_t slot;
+    trmi_table_touch(table, record);
+    if (trmi_spill_put(table->spill, record, &slot, NULL) != TRM_OK) {
+        return false;
+    }
+    char *place = trmi_rows_insert(&table->spilled, key);
+    if (place == NULL) {
+        trmi_spill_drop(table->spill, slot);
+        return false;
+    }
+    memcpy(place, &slot, sizeof slot);
+    trmi_rows_erase(&table->rows, key);
+    table->stats.spilled++;
+    return true;
+}
+
+/* The budget refused: ask more of new keys, every time that another eighth of the rows had to go. */
+static void feel_pressure(trmi_table *table) {
+    if (table->pressed++ <= table->rows.count / 8 && table->admitter.level > 0) {
+        return;
+    }
+    table->pressed = 0;
+    if (table->admitter.level == LEVEL_MAX) {
+        return;
+    }
+    table->admitter.level++;
+    trmi_log(TRM_LOG_WARN, "ps",
+             "table '%s': the budget of %lld bytes is used up at %lld rows: admission now asks %d "
+             "times as much of new keys, cold rows are %s",
+             table->name, (long long)table->account->limit,
+             (long long)(table->rows.count + table->spilled.count), 1 << table->admitter.level,
+             table->spill != NULL ? "spilled to the file" : "evicted");
+}
+
+/* The page of this key is full and cannot grow: the worst of its neighbours goes. */
+static bool make_room(trmi_table *table, uint64_t key, uint32_t tick) {
+    char *records[TRMI_SAMPLE_BUCKETS * TRMI_BUCKET_SLOTS];
+    int count = trmi_rows_window(&table->rows, key, records);
+    trmi_row_header *h = worst_of(table, records, count, tick, NULL);
+    if (h == NULL) {
+        return false;
+    }
+    feel_pressure(table);
+    if (table->spill != NULL &&
+        spill_row(table, (char *)(void *)h - table->layout.header_offset)) {
+        return true;
+    }
+    trmi_table_remove(table, h->key);
+    table->stats.evicted++;
+    return true;
+}
+
+char *trmi_table_take_row(trmi_table *table, uint64_t key, uint32_t tick) {
+    if (table->rows.count >= table->rows_max) {
+        const trmi_row_header *h = random_victim(table, tick);
+        if (h == NULL) {
+            return NULL;
+        }
+        trmi_table_remove(table, h->key);
+        table->stats.evicted++;
+    }
+    char *record = trmi_rows_insert(&table->rows, key);
+    if (record == NULL && make_room(table, key, tick)) {
+        record = trmi_rows_insert(&table->rows, key);
+    }
+    return record;
+}
+
+/* ---- rows arrive -------------------------------------------------------------------------------- */
+
+/* A new row, or NULL if it may not or cannot come. */
+static char *create_row(trmi_table *table, uint64_t key, const trmi_tick *tick) {
+    const trm_table_options *o = &table->options;
+    if (!trmi_admit(&table->admitter, key, tick->tick)) {
+        table->stats.refused++;
+        return NULL;
+    }
+    char *record = trmi_table_take_row(table, key, tick->tick);
+    if (record == NULL) {
+        table->stats.no_room++;
+        return NULL;
+    }
+    memset(record, 0, table->layout.record_bytes);
+    trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
+    table->kernels->store[o->dtype](table->values, o->width, 0, record);
+    bool sums = o->optimizer.rule == TRM_ROW_ADAGRAD ||
+                o->optimizer.rule == TRM_ROW_ROWWISE_ADAGRAD || o->optimizer.rule == TRM_ROW_FTRL;
+    int32_t filled = !sums ? 0 : o->optimizer.rule == TRM_ROW_ROWWISE_ADAGRAD ? 1 : o->width;
+    float *slots = trmi_row_slots_of(&table->layout, record);
+    for (int32_t i = 0; i < filled; i++) {
+        slots[i] = o->optimizer.initial_accumulator;
+    }
+    *trmi_row_header_of(&table->layout, record) =
+        (trmi_row_header){.key = key, .last_tick = tick->tick, .version = 1,
+                          .generation = table->generation};
+    table->stats.created++;
+    return record;
+}
+
+/* Brings a spilled row back. *out is NULL when there is no room: the gradient is then dropped. */
+static trm_status unspill(trmi_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
+                          char **out, trm_error *err) {
+    TRMI_TRY(trmi_spill_get(table->spill, slot, table->record, err));
+    trmi_table_touch(table, table->record);
+    char *record = trmi_table_take_row(table, key, tick->tick);
+    *out = record;
+    if (record == NULL) {
+        table->stats.no_room++;
+        return TRM_OK;
+    }
+    memcpy(record, table->record, table->layout.record_bytes);
+    trmi_rows_erase(&table->spilled, key);
+    trmi_spill_drop(table->spill, slot);
+    table->stats.unspilled++;
+    return TRM_OK;
+}
+
+static trm_status update_missing(trmi_table *table, const uint64_t *keys, int64_t missing,
+                                 trm_dtype dtype, const char *gradients, trmi_apply_args *args,
+                                 const trmi_tick *tick, trm_error *err) {
+    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    for (int64_t m = 0; m < missing; m++) {
+        int64_t i = table->missing[m];
+        char *record = trmi_rows_find(&table->rows, keys[i]);
+        uint32_t slot;
+        if (record == NULL && spilled_place(table, keys[i], &slot)) {
+            TRMI_TRY(unspill(table, keys[i], slot, tick, &record, err));
+        } else if (record == NULL) {
+            record = create_row(table, keys[i], tick);
+        }
+        if (record != NULL) {
+            table->kernels->load[dtype](gradients + (size_t)i * bytes, table->options.width,
+                                        table->gradient);
+            learn(table, record, table->gradient, args, tick);
+            table->stats.updates++;
+        }
+    }
+    return TRM_OK;
+}
+
+/* At most TRMI_UPDATE_KEYS of a push. */
+static trm_status update_some(trmi_table *table, const uint64_t *keys, int64_t count,
+                              trm_dtype dtype, const char *gradients, trmi_apply_args *args,
+                              const trmi_tick *tick, trm_error *err) {
+    const uint32_t lines = (table->layout.record_bytes + 63) / 64;
+    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    trmi_flight flight;
+    int64_t missing = 0, chunk = 0, some;
+    while ((some = trmi_flight_next(&flight, &table->rows, table->locate, lines, keys, count,
+                                    chunk)) > 0) {
+        for (int64_t k = 0; k < some; k++) {
+            int64_t i = chunk * TRMI_LOOKUP_CHUNK + k;
+            char *record = flight.record[chunk & 1][k];
+            const char *gradient = gradients + (size_t)i * bytes;
+            if (record == NULL) {
+                table->missing[missing++] = (int32_t)i;
+            } else if (dtype == TRM_FLOAT32) {
+                learn(table, record, (const float *)(const void *)gradient, args, tick);
+            } else {
+                table->kernels->load[dtype](gradient, table->options.width, table->gradient);
+                learn(table, record, table->gradient, args, tick);
+            }
+        }
+        chunk++;
+    }
+    table->stats.updates += count - missing;
+    return update_missing(table, keys, missing, dtype, gradients, args, tick, err);
+}
+
+trm_status trmi_table_update(trmi_table *table, const uint64_t *keys, int64_t count,
+                             trm_dtype dtype, const void *gradients, const trmi_tick *tick,
+                             trm_error *err) {
+    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    trmi_apply_args args;
+    trmi_apply_prepare(&table->options.optimizer, tick, &args);
+    for (int64_t begin = 0; begin < count; begin += TRMI_UPDATE_KEYS) {
+        int64_t some = trmi_min_i64(count - begin, TRMI_UPDATE_KEYS);
+        TRMI_TRY(update_some(table, keys + begin, some, dtype,
+                             (const char *)gradients + (size_t)begin * bytes, &args, tick, err));
+    }
+    trmi_table_sweep(table, count / 4 + SWEEP_MINIMUM, tick);
+    return TRM_OK;
+}
+
+/* ---- expiry ------------------------------------------------------------------------------------- */
+
+static bool has_expired(const trmi_table *table, const trmi_row_header *h, const trmi_tick *tick) {
+    const trm_expiry *e = &table->options.expiry;
+    uint32_t rested = tick->tick - h->last_tick;
+    if (e->after_ticks > 0 && (int64_t)rested > e->after_ticks) {
+        return true;
+    }
+    if (e->after_seconds > 0 && (double)tick->time - (double)h->last_time > e->after_seconds) {
+        return true;
+    }
+    return e->min_score > 0 && rested > 0 &&
+           h->score * powf(e->score_decay, (float)rested) < e->min_score;
+}
+
+/* Looks at the rows of a few buckets, in turn; a page that has lost most of its rows shrinks. */
+void trmi_table_sweep(trmi_table *table, int64_t rows, const trmi_tick *tick) {
+    const trm_expiry *e = &table->options.expiry;
+    if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0) {
+        return;
+    }
+    for (int64_t buckets = rows / table->rows.slots + 1; buckets > 0; buckets--) {
+        char *records[TRMI_BUCKET_SLOTS];
+        if (table->sweep_page >= table->rows.page_count) {
+            table->sweep_page = table->sweep_bucket = 0;
+        }
+        const trmi_rows_page *page = &table->rows.pages[table->sweep_page];
+        if (table->sweep_bucket >= page->buckets) {
+            if (table->cut == NULL) {
+                trmi_rows_shrink(&table->rows, table->sweep_page);
+            }
+            table->sweep_page++;
+            table->sweep_bucket = 0;
+            continue;
+        }
+        int count = trmi_rows_bucket(&table->rows, page, table->sweep_bucket++, records);
+        for (int i = 0; i < count; i++) {
+            const trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
+            if (has_expired(table, h, tick)) {
+                trmi_table_remove(table, h->key);
+                table->stats.expired++;
+            }
+        }
+    }
+}
