@@ -15,7 +15,7 @@ typedef struct trmi_bench {
     int64_t rows, batch, calls;
     int32_t repeats;
     char *plain; /* rows x 64 bytes */
-    trmi_table *table;
+    trmi_row_table *table;
     trmi_account account;
     uint64_t *keys; /* one repeat's worth */
     float *out, *gradients;
@@ -49,7 +49,7 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     b->rate[0][repeat] = keys / (now - at);
     at = trmi_os_now();
     for (int64_t c = 0; c < b->calls; c++) {
-        TRMI_TRY(trmi_table_read(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32, b->out,
+        TRMI_TRY(trmi_row_table_read(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32, b->out,
                                  err));
     }
     now = trmi_os_now();
@@ -57,7 +57,7 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     at = trmi_os_now();
     for (int64_t c = 0; c < b->calls; c++) {
         trmi_tick tick = {++b->tick, 0, 1, 1};
-        TRMI_TRY(trmi_table_update(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32,
+        TRMI_TRY(trmi_row_table_update(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32,
                                    b->gradients, &tick, err));
     }
     now = trmi_os_now();
@@ -73,7 +73,7 @@ static trm_status fill(trmi_bench *b, trm_error *err) {
             b->keys[i] = (uint64_t)(first + i);
         }
         trmi_tick tick = {++b->tick, 0, 1, 1};
-        TRMI_TRY(trmi_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick,
+        TRMI_TRY(trmi_row_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick,
                                    err));
     }
     b->rate[3][0] = (double)b->rows / (trmi_os_now() - start);
@@ -115,7 +115,7 @@ static void report_all(trmi_bench *b, trm_ps_bench_report report, void *context)
 }
 
 static void bench_free(trmi_bench *b) {
-    trmi_table_destroy(b->table);
+    trmi_row_table_destroy(b->table);
     trmi_free(b->plain);
     trmi_free(b->keys);
     trmi_free(b->out);
@@ -149,7 +149,7 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
                                .width = WIDTH,
                                .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
                                .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f}};
-    return trmi_table_create(&table, &(trmi_table_place){.shards = 1}, &b->account, &b->table,
+    return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account, &b->table,
                              err);
 }
 

@@ -20,7 +20,7 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                            (int)e->cap);
 }
 
-trm_status trmi_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err) {
+trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err) {
     trm_table_options o = *in;
     size_t length = o.name == NULL ? 0 : strnlen(o.name, TRMI_TABLE_NAME_MAX + 1);
     if (length == 0 || length > TRMI_TABLE_NAME_MAX) {
@@ -48,7 +48,7 @@ trm_status trmi_table_check(const trm_table_options *in, trm_table_options *out,
     return TRM_OK;
 }
 
-static trm_status take_scratch(trmi_table *table, trm_error *err) {
+static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
     size_t row = (size_t)table->options.width * sizeof(float);
     table->record = trmi_account_alloc(table->account, table->layout.stride);
     table->values = trmi_account_alloc(table->account, row);
@@ -64,14 +64,14 @@ static trm_status take_scratch(trmi_table *table, trm_error *err) {
 
 /* ---- cuts ------------------------------------------------------------------------------------- */
 
-static void save_record(trmi_table *table, const char *record) {
+static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
     if (h->generation < table->generation && h->generation >= table->cut->since) {
         table->cut->save(table->cut->context, record);
     }
 }
 
-static void walk_buckets(trmi_table *table, trmi_rows_page *page, uint32_t end) {
+static void walk_buckets(trmi_row_table *table, trmi_rows_page *page, uint32_t end) {
     char *records[TRMI_BUCKET_SLOTS];
     for (; page->walked < end; page->walked++) {
         int count = trmi_rows_bucket(&table->rows, page, page->walked, records);
@@ -83,13 +83,13 @@ static void walk_buckets(trmi_table *table, trmi_rows_page *page, uint32_t end) 
 
 /* The records of a page are about to move: the walk takes them first. */
 static void walk_page(void *context, trmi_rows_page *page) {
-    trmi_table *table = context;
+    trmi_row_table *table = context;
     if (table->cut != NULL) {
         walk_buckets(table, page, page->buckets);
     }
 }
 
-void trmi_table_cut(trmi_table *table, uint32_t number, const trmi_cut_sink *sink) {
+void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink) {
     table->generation = number;
     table->cut = sink;
     table->cut_page = 0;
@@ -102,7 +102,7 @@ void trmi_table_cut(trmi_table *table, uint32_t number, const trmi_cut_sink *sin
     }
 }
 
-void trmi_table_save_first(trmi_table *table, const char *record) {
+void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
     /* A record outside its page comes from the spill file, whose rows are walked last. */
@@ -113,7 +113,7 @@ void trmi_table_save_first(trmi_table *table, const char *record) {
     }
 }
 
-static void save_spilled(trmi_table *table) {
+static void save_spilled(trmi_row_table *table) {
     char *places[TRMI_BUCKET_SLOTS];
     for (uint32_t p = 0; p < table->spilled.page_count; p++) {
         const trmi_rows_page *page = &table->spilled.pages[p];
@@ -132,7 +132,7 @@ static void save_spilled(trmi_table *table) {
     }
 }
 
-bool trmi_table_cut_walk(trmi_table *table, int64_t rows) {
+bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     if (table->cut == NULL) {
         return true;
     }
@@ -155,11 +155,11 @@ bool trmi_table_cut_walk(trmi_table *table, int64_t rows) {
 
 /* ---- creation ---------------------------------------------------------------------------------- */
 
-trm_status trmi_table_create(const trm_table_options *options, const trmi_table_place *place,
-                             trmi_account *account, trmi_table **out, trm_error *err) {
+trm_status trmi_row_table_create(const trm_table_options *options, const trmi_row_table_place *place,
+                             trmi_account *account, trmi_row_table **out, trm_error *err) {
     trm_table_options checked;
-    TRMI_TRY(trmi_table_check(options, &checked, err));
-    trmi_table *table = trmi_account_alloc(account, sizeof *table);
+    TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    trmi_row_table *table = trmi_account_alloc(account, sizeof *table);
     if (table == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
     }
@@ -196,11 +196,11 @@ trm_status trmi_table_create(const trm_table_options *options, const trmi_table_
     *out = table;
     return TRM_OK;
 failed:
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     return status;
 }
 
-void trmi_table_destroy(trmi_table *table) {
+void trmi_row_table_destroy(trmi_row_table *table) {
     if (table == NULL) {
         return;
     }
@@ -238,7 +238,7 @@ static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     }
 }
 
-static void emit(trmi_table *table, const void *values, trm_dtype dtype, char *out) {
+static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, char *out) {
     if (dtype == table->options.dtype) {
         copy_bytes(out, values, table->layout.value_bytes);
     } else if (dtype == TRM_FLOAT32) {
@@ -251,7 +251,7 @@ static void emit(trmi_table *table, const void *values, trm_dtype dtype, char *o
 }
 
 /* Reads the record of a spilled row into table->record. TRM_END if the key has none. */
-static trm_status read_spilled(trmi_table *table, uint64_t key, trm_error *err) {
+static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *err) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL
                             : trmi_rows_find(&table->spilled, key);
@@ -264,7 +264,7 @@ static trm_status read_spilled(trmi_table *table, uint64_t key, trm_error *err) 
 }
 
 /* A key without a row in memory: from the spill file, or what its row would start from. */
-static trm_status read_cold(trmi_table *table, uint64_t key, trm_dtype dtype, char *out,
+static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype, char *out,
                             trm_error *err) {
     const trm_table_options *o = &table->options;
     trm_status status = read_spilled(table, key, err);
@@ -280,7 +280,7 @@ static trm_status read_cold(trmi_table *table, uint64_t key, trm_dtype dtype, ch
     return status;
 }
 
-trm_status trmi_table_read(trmi_table *table, const uint64_t *keys, int64_t count,
+trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
                            trm_dtype dtype, void *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
     size_t out_bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
@@ -303,7 +303,7 @@ trm_status trmi_table_read(trmi_table *table, const uint64_t *keys, int64_t coun
     return TRM_OK;
 }
 
-bool trmi_table_peek(trmi_table *table, uint64_t key, trm_row_info *info, float *values,
+bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
                      float *slots) {
     char *record = trmi_rows_find(&table->rows, key);
     bool spilled = record == NULL;
@@ -333,7 +333,7 @@ bool trmi_table_peek(trmi_table *table, uint64_t key, trm_row_info *info, float 
     return true;
 }
 
-void trmi_table_get_stats(const trmi_table *table, trm_table_stats *out) {
+void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out) {
     *out = table->stats;
     out->rows = table->rows.count + table->spilled.count;
     out->spilled_rows = table->spilled.count;
@@ -344,11 +344,11 @@ void trmi_table_get_stats(const trmi_table *table, trm_table_stats *out) {
 
 /* ---- restoring ---------------------------------------------------------------------------------- */
 
-bool trmi_table_restore(trmi_table *table, const void *record) {
+bool trmi_row_table_restore(trmi_row_table *table, const void *record) {
     trmi_row_header header;
     memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
-    trmi_table_remove(table, header.key);
-    char *to = trmi_table_take_row(table, header.key, header.last_tick);
+    trmi_row_table_remove(table, header.key);
+    char *to = trmi_row_table_take_row(table, header.key, header.last_tick);
     if (to == NULL) {
         table->stats.no_room++;
         return false;
@@ -357,7 +357,7 @@ bool trmi_table_restore(trmi_table *table, const void *record) {
     return true;
 }
 
-bool trmi_table_take_removed(trmi_table *table, uint64_t **keys, int64_t *count,
+bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                              int64_t *capacity) {
     bool complete = !table->removed_lost;
     *keys = table->removed;

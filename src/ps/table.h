@@ -23,7 +23,7 @@ typedef struct trmi_cut_sink {
     uint32_t since; /* only records changed in this generation or later; 0 = all */
 } trmi_cut_sink;
 
-typedef struct trmi_table {
+typedef struct trmi_row_table {
     trm_table_options options; /* defaults filled in; name points to `name` */
     char name[TRMI_TABLE_NAME_MAX + 1];
     trmi_row_layout layout;
@@ -51,67 +51,67 @@ typedef struct trmi_table {
     float *values, *gradient; /* scratch rows */
     int32_t *missing;         /* scratch list of positions, TRMI_UPDATE_KEYS */
     trm_table_stats stats;
-} trmi_table;
+} trmi_row_table;
 
-typedef struct trmi_table_place {
+typedef struct trmi_row_table_place {
     uint32_t shards;          /* of the whole job; caps and capacities are divided by it */
     const char *spill_folder; /* NULL = none */
     int64_t spill_bytes;      /* 0 = no limit */
-} trmi_table_place;
+} trmi_row_table_place;
 
 /* Checks options and fills in their defaults.   errors  INVALID */
-trm_status trmi_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err);
+trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err);
 /* errors  INVALID, NOMEM (memory or budget), IO (spill file) */
-trm_status trmi_table_create(const trm_table_options *options, const trmi_table_place *place,
-                             trmi_account *account, trmi_table **out, trm_error *err);
-void trmi_table_destroy(trmi_table *table);
+trm_status trmi_row_table_create(const trm_table_options *options, const trmi_row_table_place *place,
+                             trmi_account *account, trmi_row_table **out, trm_error *err);
+void trmi_row_table_destroy(trmi_row_table *table);
 
 /* out[count][width] of `dtype` = the rows of these keys; absent keys read their initial value.
  *   errors  IO (spill file)    changes nothing but counters */
-trm_status trmi_table_read(trmi_table *table, const uint64_t *keys, int64_t count,
+trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
                            trm_dtype dtype, void *out, trm_error *err);
 /* One push: rows[keys[i]] learn from gradients[i][width] of `dtype`. Keys are distinct.
  *   errors  IO (spill file); lack of budget is none: gradients are then dropped and counted */
-trm_status trmi_table_update(trmi_table *table, const uint64_t *keys, int64_t count,
+trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                              trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                              trm_error *err);
 /* A whole record from a file (layout->record_bytes); replaces the key's row. False: no room. */
-bool trmi_table_restore(trmi_table *table, const void *record);
-bool trmi_table_remove(trmi_table *table, uint64_t key);
+bool trmi_row_table_restore(trmi_row_table *table, const void *record);
+bool trmi_row_table_remove(trmi_row_table *table, uint64_t key);
 /* Copies the row of a key (values and slots as float32; either may be NULL). False if absent. */
-bool trmi_table_peek(trmi_table *table, uint64_t key, trm_row_info *info, float *values,
+bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
                      float *slots);
-void trmi_table_get_stats(const trmi_table *table, trm_table_stats *out);
+void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out);
 
 /* --- cuts ------------------------------------------------------------------------------------ */
 
 /* Starts generation `number` (larger than the last); `sink` (kept) receives every record as it is
- * now, some in trmi_table_cut_walk, some when they are about to change. NULL: nobody wants them. */
-void trmi_table_cut(trmi_table *table, uint32_t number, const trmi_cut_sink *sink);
+ * now, some in trmi_row_table_cut_walk, some when they are about to change. NULL: nobody wants them. */
+void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink);
 /* Walks about `rows` records. True when all are saved; the sink is then released. */
-bool trmi_table_cut_walk(trmi_table *table, int64_t rows);
+bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows);
 /* The keys that left since the last call here or cut of another kind; the list is emptied.
  * False (and no list) when it was incomplete for lack of budget.
  *   owns  caller, by trmi_account_free(table->account, *keys, *capacity * 8) */
-bool trmi_table_take_removed(trmi_table *table, uint64_t **keys, int64_t *count,
+bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
                              int64_t *capacity);
 
 /* --- between the files of the table ----------------------------------------------------------- */
 
 /* Before a record of this key changes or leaves while a cut is under way. */
-void trmi_table_save_first(trmi_table *table, const char *record);
-static inline void trmi_table_touch(trmi_table *table, char *record) {
+void trmi_row_table_save_first(trmi_row_table *table, const char *record);
+static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     trmi_row_header *header = trmi_row_header_of(&table->layout, record);
     if (table->cut != NULL && header->generation < table->generation) {
-        trmi_table_save_first(table, record);
+        trmi_row_table_save_first(table, record);
     }
     header->generation = table->generation;
 }
 /* A record for a new row, its contents undefined, making room within the budget and the cap; NULL if
  * there is none. */
-char *trmi_table_take_row(trmi_table *table, uint64_t key, uint32_t tick);
+char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
 /* Looks at a few rows for expiry; gives memory back after many have left. */
-void trmi_table_sweep(trmi_table *table, int64_t rows, const trmi_tick *tick);
-void trmi_table_note_removed(trmi_table *table, uint64_t key);
+void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick);
+void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key);
 
 #endif

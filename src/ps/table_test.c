@@ -11,27 +11,27 @@
 
 enum { WIDTH = 3 };
 
-static const trmi_table_place one_shard = {.shards = 1};
+static const trmi_row_table_place one_shard = {.shards = 1};
 
-static trmi_table *make_at(const trm_table_options *options, const trmi_table_place *place,
+static trmi_row_table *make_at(const trm_table_options *options, const trmi_row_table_place *place,
                            trmi_account *account) {
     trm_error err;
-    trmi_table *table = NULL;
+    trmi_row_table *table = NULL;
     trm_table_options o = *options;
     o.name = "t";
-    CHECK_OK(trmi_table_create(&o, place, account, &table, &err), err);
+    CHECK_OK(trmi_row_table_create(&o, place, account, &table, &err), err);
     return table;
 }
 
-static void push(trmi_table *table, const uint64_t *keys, int64_t count, const float *gradients,
+static void push(trmi_row_table *table, const uint64_t *keys, int64_t count, const float *gradients,
                  uint32_t tick) {
     trm_error err;
-    CHECK_OK(trmi_table_update(table, keys, count, TRM_FLOAT32, gradients,
+    CHECK_OK(trmi_row_table_update(table, keys, count, TRM_FLOAT32, gradients,
                                &(trmi_tick){tick, tick, 1, 1}, &err),
              err);
 }
 
-static void push_one(trmi_table *table, uint64_t key, float gradient, uint32_t tick) {
+static void push_one(trmi_row_table *table, uint64_t key, float gradient, uint32_t tick) {
     float g[64];
     for (int i = 0; i < table->options.width; i++) {
         g[i] = gradient;
@@ -53,7 +53,7 @@ static uint64_t key_of(int64_t k) {
     return k == 0 ? 0 : k == 1 ? UINT64_MAX : k % 2 ? (uint64_t)k : trmi_mix(5, (uint64_t)k);
 }
 
-static void check_all(trmi_table *table, const naive *map) {
+static void check_all(trmi_row_table *table, const naive *map) {
     enum { BATCH = 500 };
     static uint64_t keys[BATCH];
     static float out[BATCH][WIDTH];
@@ -64,7 +64,7 @@ static void check_all(trmi_table *table, const naive *map) {
             keys[i] = key_of(first + i);
             rows += map->there[first + i];
         }
-        CHECK_OK(trmi_table_read(table, keys, BATCH, TRM_FLOAT32, out, &err), err);
+        CHECK_OK(trmi_row_table_read(table, keys, BATCH, TRM_FLOAT32, out, &err), err);
         for (int64_t i = 0; i < BATCH; i++) {
             for (int j = 0; j < WIDTH; j++) {
                 float expected = map->there[first + i] ? map->value[first + i][j] : 1.0f;
@@ -73,14 +73,14 @@ static void check_all(trmi_table *table, const naive *map) {
         }
     }
     trm_table_stats stats;
-    trmi_table_get_stats(table, &stats);
+    trmi_row_table_get_stats(table, &stats);
     assert_int_equal(stats.rows, rows);
 }
 
 static void a_million_operations_match_a_naive_map(void **state) {
     naive *map = calloc(1, sizeof *map);
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *table = make_at(&(trm_table_options){.width = WIDTH,
+    trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH,
                                                      .optimizer = {.rule = TRM_ROW_SGD,
                                                                    .learning_rate = 1},
                                                      .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
@@ -104,7 +104,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
         push(table, keys, BATCH, gradients[0], round);
         for (int64_t i = 0; i < BATCH / 3; i++) {
             int64_t k = trmi_bounded(trmi_random_u32(round, TRMI_STREAM_TEST, (uint64_t)i), KEYS);
-            assert_int_equal(trmi_table_remove(table, key_of(k)), map->there[k]);
+            assert_int_equal(trmi_row_table_remove(table, key_of(k)), map->there[k]);
             map->there[k] = 0;
         }
         if (round % 500 == 0) {
@@ -112,7 +112,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
         }
     }
     assert_true(table->rows.page_count >= 1 && table->stats.created > KEYS);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
     free(map);
 }
@@ -120,7 +120,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
 static void pages_split_and_every_kernel_finds_all(void **state) {
     enum { ROWS = 300000, BATCH = 5000 };
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *table = make_at(&(trm_table_options){.width = 16,
+    trmi_row_table *table = make_at(&(trm_table_options){.width = 16,
                                                      .optimizer = {.rule = TRM_ROW_SGD,
                                                                    .learning_rate = 1}},
                                 &one_shard, &account);
@@ -146,7 +146,7 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
                                        ROWS);
             }
             trm_error err;
-            CHECK_OK(trmi_table_read(table, keys, count, TRM_FLOAT32, g, &err), err);
+            CHECK_OK(trmi_row_table_read(table, keys, count, TRM_FLOAT32, g, &err), err);
             for (int64_t i = 0; i < count; i++) {
                 assert_true(g[i * 16] == (float)keys[i] && g[i * 16 + 15] == (float)keys[i]);
             }
@@ -154,17 +154,17 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
     }
     /* Memory: 137 bytes a slot, never less than half full after the first page. */
     assert_true(account.used < (int64_t)ROWS * 290);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     free(keys);
     free(g);
 }
 
 /* ---- admission ------------------------------------------------------------------------------------ */
 
-static int pushes_until_admitted(trmi_table *table, uint64_t key) {
+static int pushes_until_admitted(trmi_row_table *table, uint64_t key) {
     for (int n = 1; n < 300; n++) {
         push_one(table, key, 1, (uint32_t)n);
-        if (trmi_table_peek(table, key, NULL, NULL, NULL)) {
+        if (trmi_row_table_peek(table, key, NULL, NULL, NULL)) {
             return n;
         }
     }
@@ -177,14 +177,14 @@ static void admission_counts(void **state) {
                            .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
                            .admission = {.kind = TRM_ADMIT_COUNT, .min_count = 5,
                                          .capacity = 1000}};
-    trmi_table *table = make_at(&o, &one_shard, &account);
+    trmi_row_table *table = make_at(&o, &one_shard, &account);
     for (uint64_t key = 0; key < 100; key++) {
         assert_int_equal(pushes_until_admitted(table, key), 5);
         float v[WIDTH];
-        assert_true(trmi_table_peek(table, key, NULL, v, NULL));
+        assert_true(trmi_row_table_peek(table, key, NULL, v, NULL));
         assert_true(v[0] == -1.0f); /* the first four gradients were dropped whole */
     }
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
 
     o.admission.kind = TRM_ADMIT_BLOOM;
     table = make_at(&o, &one_shard, &account);
@@ -195,7 +195,7 @@ static void admission_counts(void **state) {
         early += n < 5;
     }
     assert_true(early < 100);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
 
     o.admission = (trm_admission){.kind = TRM_ADMIT_PROBABILITY, .probability = 0.25};
     table = make_at(&o, &one_shard, &account);
@@ -204,7 +204,7 @@ static void admission_counts(void **state) {
         sum += pushes_until_admitted(table, key);
     }
     assert_true(fabs(sum / 2000 - 4) < 0.4);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
 }
 
@@ -215,7 +215,7 @@ static void rows_expire_by_each_rule(void **state) {
         {.after_ticks = 50}, {.after_seconds = 50}, {.min_score = 0.01f, .score_decay = 0.9f}};
     for (int r = 0; r < 3; r++) {
         trmi_account account = {.limit = INT64_MAX};
-        trmi_table *table = make_at(&(trm_table_options){.width = WIDTH, .expiry = rules[r]},
+        trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH, .expiry = rules[r]},
                                     &one_shard, &account);
         for (uint64_t key = 0; key < 500; key++) {
             push_one(table, key, 1, 1);
@@ -230,14 +230,14 @@ static void rows_expire_by_each_rule(void **state) {
         }
         assert_int_equal(table->rows.count, 1);
         assert_int_equal(table->stats.expired, 499);
-        assert_true(trmi_table_peek(table, 7, NULL, NULL, NULL));
-        trmi_table_destroy(table);
+        assert_true(trmi_row_table_peek(table, 7, NULL, NULL, NULL));
+        trmi_row_table_destroy(table);
     }
 }
 
 static void memory_comes_back_after_expiry(void **state) {
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *table = make_at(&(trm_table_options){.width = 16, .expiry = {.after_ticks = 10}},
+    trmi_row_table *table = make_at(&(trm_table_options){.width = 16, .expiry = {.after_ticks = 10}},
                                 &one_shard, &account);
     for (uint64_t key = 0; key < 100000; key++) {
         push_one(table, key, 1, 1);
@@ -248,13 +248,13 @@ static void memory_comes_back_after_expiry(void **state) {
     }
     assert_int_equal(table->rows.count, 1);
     assert_true(account.used < full / 2);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
 }
 
 static void caps_keep_the_recent_or_the_frequent(void **state) {
     for (int policy = TRM_CAP_LRU; policy <= TRM_CAP_LFU; policy++) {
         trmi_account account = {.limit = INT64_MAX};
-        trmi_table *table = make_at(
+        trmi_row_table *table = make_at(
             &(trm_table_options){.width = WIDTH,
                                  .expiry = {.max_rows = 1000, .cap = (trm_cap_policy)policy}},
             &one_shard, &account);
@@ -274,11 +274,11 @@ static void caps_keep_the_recent_or_the_frequent(void **state) {
         }
         int kept = 0;
         for (uint64_t key = 0; key < 100; key++) {
-            kept += trmi_table_peek(table, key, NULL, NULL, NULL);
+            kept += trmi_row_table_peek(table, key, NULL, NULL, NULL);
         }
         assert_true(kept >= 90);
         assert_int_equal(table->stats.evicted, table->stats.created - 1000);
-        trmi_table_destroy(table);
+        trmi_row_table_destroy(table);
     }
 }
 
@@ -294,7 +294,7 @@ static void the_budget_is_never_exceeded_by_eviction(void **state) {
     trmi_account account = {.limit = 3 << 20};
     trm_log_set_sink(count_warnings, NULL, TRM_LOG_WARN);
     warnings = 0;
-    trmi_table *table = make_at(&(trm_table_options){.width = 16}, &one_shard, &account);
+    trmi_row_table *table = make_at(&(trm_table_options){.width = 16}, &one_shard, &account);
     uint64_t keys[1000];
     float g[1000 * 16] = {0};
     for (uint32_t tick = 1; tick <= 300; tick++) {
@@ -307,26 +307,26 @@ static void the_budget_is_never_exceeded_by_eviction(void **state) {
     }
     assert_true(account.peak <= account.limit && account.peak > account.limit / 3);
     trm_table_stats stats;
-    trmi_table_get_stats(table, &stats);
+    trmi_row_table_get_stats(table, &stats);
     assert_true(stats.evicted > 0 && stats.admission_level > 0 && stats.refused > 0);
     assert_true(warnings > 0);
     int kept = 0;
     for (uint64_t key = 0; key < 500; key++) {
-        kept += trmi_table_peek(table, key, NULL, NULL, NULL);
+        kept += trmi_row_table_peek(table, key, NULL, NULL, NULL);
     }
     assert_true(kept > 480); /* cold rows went, warm ones stayed */
     trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
 }
 
 static void spilled_rows_lose_nothing(void **state) {
     enum { ROWS = 30000 };
     trmi_account account = {.limit = 4 << 20};
-    trmi_table_place place = {.shards = 1, .spill_folder = "/tmp"};
+    trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
     trm_table_options o = {.width = 16,
                            .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
-    trmi_table *table = make_at(&o, &place, &account);
+    trmi_row_table *table = make_at(&o, &place, &account);
     float *expected = calloc(ROWS, sizeof *expected), g[100 * 16];
     uint64_t keys[100];
     for (uint32_t tick = 1; tick <= 3000; tick++) {
@@ -343,22 +343,22 @@ static void spilled_rows_lose_nothing(void **state) {
         char there[100];
         push(table, keys, 100, g, tick);
         for (int i = 0; i < 100; i++) {
-            there[i] = trmi_table_peek(table, keys[i], NULL, NULL, NULL);
+            there[i] = trmi_row_table_peek(table, keys[i], NULL, NULL, NULL);
             expected[keys[i]] -= there[i] ? (float)(tick % 5) : 0;
         }
         assert_true(account.used <= account.limit);
     }
     trm_table_stats stats;
-    trmi_table_get_stats(table, &stats);
+    trmi_row_table_get_stats(table, &stats);
     assert_true(stats.spilled > 1000 && stats.unspilled > 1000 && stats.spilled_rows > 1000);
     assert_int_equal(stats.evicted, 0);
     for (uint64_t key = 0; key < ROWS; key++) {
         float out[16];
         trm_error err;
-        CHECK_OK(trmi_table_read(table, &key, 1, TRM_FLOAT32, out, &err), err);
+        CHECK_OK(trmi_row_table_read(table, &key, 1, TRM_FLOAT32, out, &err), err);
         assert_true(out[0] == expected[key] && out[15] == expected[key]);
     }
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
     free(expected);
 }
@@ -366,20 +366,20 @@ static void spilled_rows_lose_nothing(void **state) {
 static void a_budget_too_small_for_a_table_is_said(void **state) {
     trmi_account account = {.limit = 1000};
     trm_error err;
-    trmi_table *table = NULL;
+    trmi_row_table *table = NULL;
     trm_table_options o = {.name = "t", .width = 16};
-    CHECK_FAILS(trmi_table_create(&o, &one_shard, &account, &table, &err), TRM_NOMEM, err,
+    CHECK_FAILS(trmi_row_table_create(&o, &one_shard, &account, &table, &err), TRM_NOMEM, err,
                 "no room");
     assert_int_equal(account.used, 0);
     /* Every allocation of a creation fails once. */
     account.limit = INT64_MAX;
     for (int k = 1; k < 20; k++) {
         trmi_alloc_fail_after(k);
-        trm_status status = trmi_table_create(&o, &one_shard, &account, &table, &err);
+        trm_status status = trmi_row_table_create(&o, &one_shard, &account, &table, &err);
         trmi_alloc_fail_after(0);
         if (status == TRM_OK) {
             assert_true(k > 5);
-            trmi_table_destroy(table);
+            trmi_row_table_destroy(table);
             break;
         }
         assert_int_equal(status, TRM_NOMEM);
@@ -403,19 +403,19 @@ static void bad_tables_are_named(void **state) {
         {{.name = "t", .width = 4, .expiry = {.score_decay = NAN}}, "expiry"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECK_FAILS(trmi_table_check(&cases[i].o, &out, &err), TRM_INVALID, err, cases[i].text);
+        CHECK_FAILS(trmi_row_table_check(&cases[i].o, &out, &err), TRM_INVALID, err, cases[i].text);
     }
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *table;
+    trmi_row_table *table;
     trm_table_options o = {.name = "t", .width = 4, .admission = {TRM_ADMIT_PROBABILITY}};
-    CHECK_FAILS(trmi_table_create(&o, &one_shard, &account, &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_row_table_create(&o, &one_shard, &account, &table, &err), TRM_INVALID, err,
                 "probability");
     o.admission = (trm_admission){TRM_ADMIT_COUNT, .min_count = 256};
-    CHECK_FAILS(trmi_table_create(&o, &one_shard, &account, &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_row_table_create(&o, &one_shard, &account, &table, &err), TRM_INVALID, err,
                 "min_count is 256");
     o.admission = (trm_admission){0};
-    trmi_table_place nowhere = {.shards = 1, .spill_folder = "/nowhere"};
-    CHECK_FAILS(trmi_table_create(&o, &nowhere, &account, &table, &err), TRM_IO, err,
+    trmi_row_table_place nowhere = {.shards = 1, .spill_folder = "/nowhere"};
+    CHECK_FAILS(trmi_row_table_create(&o, &nowhere, &account, &table, &err), TRM_IO, err,
                 "/nowhere/spill-");
     assert_int_equal(account.used, 0);
 }
@@ -425,7 +425,7 @@ static void bad_tables_are_named(void **state) {
 enum { CUT_ROWS = 20000 };
 
 typedef struct saved {
-    const trmi_table *table;
+    const trmi_row_table *table;
     int times[CUT_ROWS];
     float value[CUT_ROWS];
     int64_t total;
@@ -442,9 +442,9 @@ static void save(void *context, const void *record) {
 }
 
 /* Updates, creations, removals, spills and page growth between the steps of the walk. */
-static void cut_under_fire(const trmi_table_place *place, int64_t limit) {
+static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
     trmi_account account = {.limit = limit};
-    trmi_table *table = make_at(&(trm_table_options){.width = 16,
+    trmi_row_table *table = make_at(&(trm_table_options){.width = 16,
                                                      .optimizer = {.rule = TRM_ROW_SGD,
                                                                    .learning_rate = 1}},
                                 place, &account);
@@ -467,19 +467,19 @@ static void cut_under_fire(const trmi_table_place *place, int64_t limit) {
         }
         for (uint64_t key = 0; key < CUT_ROWS; key++) {
             float v[16];
-            there[key] = trmi_table_peek(table, key, NULL, v, NULL);
+            there[key] = trmi_row_table_peek(table, key, NULL, v, NULL);
             model[key] = v[0];
         }
         memset(s->times, 0, sizeof s->times);
         trmi_cut_sink sink = {save, s, full ? 0 : cut - 1};
-        trmi_table_cut(table, cut, &sink);
+        trmi_row_table_cut(table, cut, &sink);
         uint32_t steps = 0;
-        while (!trmi_table_cut_walk(table, 50)) {
+        while (!trmi_row_table_cut_walk(table, 50)) {
             for (int n = 0; n < 40; n++, steps++) {
                 uint64_t key = trmi_bounded(trmi_random_u32(3 + cut, TRMI_STREAM_TEST, steps),
                                             CUT_ROWS);
                 if (n % 4 == 3) {
-                    trmi_table_remove(table, key);
+                    trmi_row_table_remove(table, key);
                 } else {
                     push_one(table, key, 2, tick);
                 }
@@ -492,7 +492,7 @@ static void cut_under_fire(const trmi_table_place *place, int64_t limit) {
             assert_true(s->times[key] == 0 || s->value[key] == model[key]);
         }
     }
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
     free(s);
 }
@@ -501,29 +501,29 @@ static void cuts_are_consistent_while_rows_change(void **state) {
     cut_under_fire(&one_shard, INT64_MAX);
 }
 static void cuts_are_consistent_while_rows_spill(void **state) {
-    cut_under_fire(&(trmi_table_place){.shards = 1, .spill_folder = "/tmp"}, 2 << 20);
+    cut_under_fire(&(trmi_row_table_place){.shards = 1, .spill_folder = "/tmp"}, 2 << 20);
 }
 
 static void removed_keys_are_listed_for_differential_files(void **state) {
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *table = make_at(&(trm_table_options){.width = WIDTH}, &one_shard, &account);
+    trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH}, &one_shard, &account);
     for (uint64_t key = 0; key < 1000; key++) {
         push_one(table, key, 1, 1);
     }
-    trmi_table_remove(table, 1); /* before the first cut nobody needs to know */
-    trmi_table_cut(table, 1, NULL);
+    trmi_row_table_remove(table, 1); /* before the first cut nobody needs to know */
+    trmi_row_table_cut(table, 1, NULL);
     for (uint64_t key = 10; key < 600; key++) {
-        trmi_table_remove(table, key);
+        trmi_row_table_remove(table, key);
     }
     uint64_t *keys;
     int64_t count, capacity;
-    assert_true(trmi_table_take_removed(table, &keys, &count, &capacity));
+    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
     assert_int_equal(count, 590);
     assert_int_equal(keys[0], 10);
     trmi_account_free(&account, keys, (size_t)capacity * sizeof *keys);
-    assert_true(trmi_table_take_removed(table, &keys, &count, &capacity));
+    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
     assert_int_equal(count, 0);
-    trmi_table_destroy(table);
+    trmi_row_table_destroy(table);
     assert_int_equal(account.used, 0);
 }
 
@@ -534,7 +534,7 @@ static void sixteen_bit_rows_learn_small_steps(void **state) {
     for (int dtype = TRM_BFLOAT16; dtype <= TRM_FLOAT16; dtype++) {
         for (int nearest = 0; nearest < 2; nearest++) {
             trmi_account account = {.limit = INT64_MAX};
-            trmi_table *table =
+            trmi_row_table *table =
                 make_at(&(trm_table_options){.width = 64,
                                              .dtype = (trm_dtype)dtype,
                                              .round_to_nearest = nearest == 1,
@@ -547,12 +547,12 @@ static void sixteen_bit_rows_learn_small_steps(void **state) {
             }
             float v[64];
             double mean = 0;
-            assert_true(trmi_table_peek(table, 5, NULL, v, NULL));
+            assert_true(trmi_row_table_peek(table, 5, NULL, v, NULL));
             for (int i = 0; i < 64; i++) {
                 mean += (double)v[i] / 64;
             }
             assert_true(nearest ? mean > 0.95 : fabs(mean - 0.6) < 0.02);
-            trmi_table_destroy(table);
+            trmi_row_table_destroy(table);
         }
     }
 }
@@ -566,9 +566,9 @@ static void rows_are_the_same_whatever_the_shards(void **state) {
                            .init = {TRM_ROW_INIT_NORMAL, 0, 0.1f},
                            .admission = {.kind = TRM_ADMIT_PROBABILITY, .probability = 0.5}};
     trmi_account account = {.limit = INT64_MAX};
-    trmi_table *one = make_at(&o, &one_shard, &account), *many[SHARDS];
+    trmi_row_table *one = make_at(&o, &one_shard, &account), *many[SHARDS];
     for (int s = 0; s < SHARDS; s++) {
-        many[s] = make_at(&o, &(trmi_table_place){.shards = SHARDS}, &account);
+        many[s] = make_at(&o, &(trmi_row_table_place){.shards = SHARDS}, &account);
     }
     for (uint32_t tick = 1; tick <= 20; tick++) {
         for (uint64_t n = 0; n < ROWS; n++) {
@@ -581,19 +581,19 @@ static void rows_are_the_same_whatever_the_shards(void **state) {
     int64_t rows = 0;
     for (uint64_t key = 0; key < ROWS; key++) {
         float a[8], b[8];
-        trmi_table *shard = many[trmi_shard_of_key(key, SHARDS)];
+        trmi_row_table *shard = many[trmi_shard_of_key(key, SHARDS)];
         trm_error err;
-        CHECK_OK(trmi_table_read(one, &key, 1, TRM_FLOAT32, a, &err), err);
-        CHECK_OK(trmi_table_read(shard, &key, 1, TRM_FLOAT32, b, &err), err);
+        CHECK_OK(trmi_row_table_read(one, &key, 1, TRM_FLOAT32, a, &err), err);
+        CHECK_OK(trmi_row_table_read(shard, &key, 1, TRM_FLOAT32, b, &err), err);
         assert_memory_equal(a, b, sizeof a);
     }
     for (int s = 0; s < SHARDS; s++) {
         rows += many[s]->rows.count;
         assert_true(many[s]->rows.count > ROWS / SHARDS / 2);
-        trmi_table_destroy(many[s]);
+        trmi_row_table_destroy(many[s]);
     }
     assert_int_equal(rows, one->rows.count);
-    trmi_table_destroy(one);
+    trmi_row_table_destroy(one);
     assert_int_equal(account.used, 0);
 }
 

@@ -12,12 +12,12 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32 };
 
 /* ---- one row learns ------------------------------------------------------------------------- */
 
-static inline void learn(trmi_table *table, char *record, const float *gradient,
+static inline void learn(trmi_row_table *table, char *record, const float *gradient,
                          trmi_apply_args *args, const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
     trmi_row_header *h = trmi_row_header_of(layout, record);
-    trmi_table_touch(table, record);
+    trmi_row_table_touch(table, record);
     uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
     if (o->optimizer.rule == TRM_ROW_ADAM) {
         float skipped = rested > 1 ? (float)(rested - 1) : 0;
@@ -49,7 +49,7 @@ static inline void learn(trmi_table *table, char *record, const float *gradient,
 
 /* ---- rows leave ------------------------------------------------------------------------------- */
 
-void trmi_table_note_removed(trmi_table *table, uint64_t key) {
+void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key) {
     if (!table->track_removed || table->removed_lost) {
         return;
     }
@@ -72,7 +72,7 @@ void trmi_table_note_removed(trmi_table *table, uint64_t key) {
 }
 
 /* The place of a spilled row; false if the key has none. */
-static bool spilled_place(const trmi_table *table, uint64_t key, uint32_t *slot) {
+static bool spilled_place(const trmi_row_table *table, uint64_t key, uint32_t *slot) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL
                             : trmi_rows_find(&table->spilled, key);
@@ -82,27 +82,27 @@ static bool spilled_place(const trmi_table *table, uint64_t key, uint32_t *slot)
     return place != NULL;
 }
 
-bool trmi_table_remove(trmi_table *table, uint64_t key) {
+bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
     char *record = trmi_rows_find(&table->rows, key);
     uint32_t slot;
     if (record != NULL) {
-        trmi_table_touch(table, record);
+        trmi_row_table_touch(table, record);
         trmi_rows_erase(&table->rows, key);
     } else if (spilled_place(table, key, &slot)) {
         if (table->cut != NULL &&
             trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
-            trmi_table_touch(table, table->record);
+            trmi_row_table_touch(table, table->record);
         }
         trmi_rows_erase(&table->spilled, key);
         trmi_spill_drop(table->spill, slot);
     } else {
         return false;
     }
-    trmi_table_note_removed(table, key);
+    trmi_row_table_note_removed(table, key);
     return true;
 }
 
-static bool worse(const trmi_table *table, const trmi_row_header *a, const trmi_row_header *b) {
+static bool worse(const trmi_row_table *table, const trmi_row_header *a, const trmi_row_header *b) {
     if (table->options.expiry.cap == TRM_CAP_LFU && a->count != b->count) {
         return a->count < b->count;
     }
@@ -110,7 +110,7 @@ static bool worse(const trmi_table *table, const trmi_row_header *a, const trmi_
 }
 
 /* The worst of these records, but for those of this very tick. */
-static trmi_row_header *worst_of(const trmi_table *table, char **records, int count,
+static trmi_row_header *worst_of(const trmi_row_table *table, char **records, int count,
                                  uint32_t tick, trmi_row_header *best) {
     for (int i = 0; i < count; i++) {
         trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
@@ -122,7 +122,7 @@ static trmi_row_header *worst_of(const trmi_table *table, char **records, int co
 }
 
 /* The worst of about 16 random rows. */
-static trmi_row_header *random_victim(trmi_table *table, uint32_t tick) {
+static trmi_row_header *random_victim(trmi_row_table *table, uint32_t tick) {
     trmi_row_header *best = NULL;
     for (int seen = 0, tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
         uint32_t bits[4];
@@ -136,10 +136,10 @@ static trmi_row_header *random_victim(trmi_table *table, uint32_t tick) {
 }
 
 /* A victim goes to the file. */
-static bool spill_row(trmi_table *table, char *record) {
+static bool spill_row(trmi_row_table *table, char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, record)->key;
     uint32_t slot;
-    trmi_table_touch(table, record);
+    trmi_row_table_touch(table, record);
     if (trmi_spill_put(table->spill, record, &slot, NULL) != TRM_OK) {
         return false;
     }
@@ -155,7 +155,7 @@ static bool spill_row(trmi_table *table, char *record) {
 }
 
 /* The budget refused: ask more of new keys, every time that another eighth of the rows had to go. */
-static void feel_pressure(trmi_table *table) {
+static void feel_pressure(trmi_row_table *table) {
     if (table->pressed++ <= table->rows.count / 8 && table->admitter.level > 0) {
         return;
     }
@@ -173,7 +173,7 @@ static void feel_pressure(trmi_table *table) {
 }
 
 /* The page of this key is full and cannot grow: the worst of its neighbours goes. */
-static bool make_room(trmi_table *table, uint64_t key, uint32_t tick) {
+static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     char *records[TRMI_SAMPLE_BUCKETS * TRMI_BUCKET_SLOTS];
     int count = trmi_rows_window(&table->rows, key, records);
     trmi_row_header *h = worst_of(table, records, count, tick, NULL);
@@ -185,18 +185,18 @@ static bool make_room(trmi_table *table, uint64_t key, uint32_t tick) {
         spill_row(table, (char *)(void *)h - table->layout.header_offset)) {
         return true;
     }
-    trmi_table_remove(table, h->key);
+    trmi_row_table_remove(table, h->key);
     table->stats.evicted++;
     return true;
 }
 
-char *trmi_table_take_row(trmi_table *table, uint64_t key, uint32_t tick) {
+char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick) {
     if (table->rows.count >= table->rows_max) {
         const trmi_row_header *h = random_victim(table, tick);
         if (h == NULL) {
             return NULL;
         }
-        trmi_table_remove(table, h->key);
+        trmi_row_table_remove(table, h->key);
         table->stats.evicted++;
     }
     char *record = trmi_rows_insert(&table->rows, key);
@@ -209,13 +209,13 @@ char *trmi_table_take_row(trmi_table *table, uint64_t key, uint32_t tick) {
 /* ---- rows arrive -------------------------------------------------------------------------------- */
 
 /* A new row, or NULL if it may not or cannot come. */
-static char *create_row(trmi_table *table, uint64_t key, const trmi_tick *tick) {
+static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *tick) {
     const trm_table_options *o = &table->options;
     if (!trmi_admit(&table->admitter, key, tick->tick)) {
         table->stats.refused++;
         return NULL;
     }
-    char *record = trmi_table_take_row(table, key, tick->tick);
+    char *record = trmi_row_table_take_row(table, key, tick->tick);
     if (record == NULL) {
         table->stats.no_room++;
         return NULL;
@@ -238,11 +238,11 @@ static char *create_row(trmi_table *table, uint64_t key, const trmi_tick *tick) 
 }
 
 /* Brings a spilled row back. *out is NULL when there is no room: the gradient is then dropped. */
-static trm_status unspill(trmi_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
+static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
                           char **out, trm_error *err) {
     TRMI_TRY(trmi_spill_get(table->spill, slot, table->record, err));
-    trmi_table_touch(table, table->record);
-    char *record = trmi_table_take_row(table, key, tick->tick);
+    trmi_row_table_touch(table, table->record);
+    char *record = trmi_row_table_take_row(table, key, tick->tick);
     *out = record;
     if (record == NULL) {
         table->stats.no_room++;
@@ -255,7 +255,7 @@ static trm_status unspill(trmi_table *table, uint64_t key, uint32_t slot, const 
     return TRM_OK;
 }
 
-static trm_status update_missing(trmi_table *table, const uint64_t *keys, int64_t missing,
+static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, int64_t missing,
                                  trm_dtype dtype, const char *gradients, trmi_apply_args *args,
                                  const trmi_tick *tick, trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
@@ -279,7 +279,7 @@ static trm_status update_missing(trmi_table *table, const uint64_t *keys, int64_
 }
 
 /* At most TRMI_UPDATE_KEYS of a push. */
-static trm_status update_some(trmi_table *table, const uint64_t *keys, int64_t count,
+static trm_status update_some(trmi_row_table *table, const uint64_t *keys, int64_t count,
                               trm_dtype dtype, const char *gradients, trmi_apply_args *args,
                               const trmi_tick *tick, trm_error *err) {
     const uint32_t lines = (table->layout.record_bytes + 63) / 64;
@@ -307,7 +307,7 @@ static trm_status update_some(trmi_table *table, const uint64_t *keys, int64_t c
     return update_missing(table, keys, missing, dtype, gradients, args, tick, err);
 }
 
-trm_status trmi_table_update(trmi_table *table, const uint64_t *keys, int64_t count,
+trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                              trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                              trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
@@ -318,13 +318,13 @@ trm_status trmi_table_update(trmi_table *table, const uint64_t *keys, int64_t co
         TRMI_TRY(update_some(table, keys + begin, some, dtype,
                              (const char *)gradients + (size_t)begin * bytes, &args, tick, err));
     }
-    trmi_table_sweep(table, count / 4 + SWEEP_MINIMUM, tick);
+    trmi_row_table_sweep(table, count / 4 + SWEEP_MINIMUM, tick);
     return TRM_OK;
 }
 
 /* ---- expiry ------------------------------------------------------------------------------------- */
 
-static bool has_expired(const trmi_table *table, const trmi_row_header *h, const trmi_tick *tick) {
+static bool has_expired(const trmi_row_table *table, const trmi_row_header *h, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     uint32_t rested = tick->tick - h->last_tick;
     if (e->after_ticks > 0 && (int64_t)rested > e->after_ticks) {
@@ -338,7 +338,7 @@ static bool has_expired(const trmi_table *table, const trmi_row_header *h, const
 }
 
 /* Looks at the rows of a few buckets, in turn; a page that has lost most of its rows shrinks. */
-void trmi_table_sweep(trmi_table *table, int64_t rows, const trmi_tick *tick) {
+void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0) {
         return;
@@ -361,7 +361,7 @@ void trmi_table_sweep(trmi_table *table, int64_t rows, const trmi_tick *tick) {
         for (int i = 0; i < count; i++) {
             const trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
             if (has_expired(table, h, tick)) {
-                trmi_table_remove(table, h->key);
+                trmi_row_table_remove(table, h->key);
                 table->stats.expired++;
             }
         }
