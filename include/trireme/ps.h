@@ -77,20 +77,20 @@ typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
 
 /* When rows leave. Each rule is off at 0. A few rows are looked at with every push. */
 typedef struct trm_expiry {
-    double after_seconds;   /* without an update */
-    int64_t after_ticks;    /* pushes of any row without an update of this one */
-    float min_score;        /* score = 1 an update, times score_decay a tick */
-    float score_decay;      /* 0 = 1 (never decays) */
-    int64_t max_rows;       /* whole table; then the worst of a sample of 16 leaves first */
-    trm_cap_policy cap;     /* who is worst: least recently or least often updated */
+    double after_seconds; /* without an update */
+    int64_t after_ticks;  /* pushes of any row without an update of this one */
+    float min_score;      /* score = 1 an update, times score_decay a tick */
+    float score_decay;    /* 0 = 1 (never decays) */
+    int64_t max_rows;     /* whole table; then the worst of a sample of 16 leaves first */
+    trm_cap_policy cap;   /* who is worst: least recently or least often updated */
 } trm_expiry;
 
 typedef struct trm_table_options {
-    const char *name;            /* unique among the tables of a job; copied */
-    int32_t width;               /* values a row, 1..1048576 */
-    trm_dtype dtype;             /* of the values: 0 = float32; bfloat16, float16 */
-    bool round_to_nearest;       /* 16-bit rows: instead of stochastic rounding */
-    uint64_t seed;               /* of initial values, rounding and admission */
+    const char *name;      /* unique among the tables of a job; copied */
+    int32_t width;         /* values a row, 1..1048576 */
+    trm_dtype dtype;       /* of the values: 0 = float32; bfloat16, float16 */
+    bool round_to_nearest; /* 16-bit rows: instead of stochastic rounding */
+    uint64_t seed;         /* of initial values, rounding and admission */
     trm_row_optimizer optimizer;
     trm_row_init init;
     trm_admission admission;
@@ -100,14 +100,14 @@ typedef struct trm_table_options {
 /* What a table holds and has done since its creation, summed over shards. */
 typedef struct trm_table_stats {
     int64_t rows, spilled_rows;
-    int64_t bytes;                     /* memory of rows, index, admission */
-    int64_t reads, read_misses;        /* keys */
-    int64_t updates;                   /* gradients applied to rows */
-    int64_t created, refused;          /* new keys let in, not (yet) let in */
-    int64_t expired, evicted;          /* left by a rule, by the cap or the budget */
-    int64_t spilled, unspilled;        /* moved to the file, moved back */
-    int64_t no_room;                   /* gradients dropped because the budget gave no row */
-    int32_t admission_level;           /* how often the budget has doubled min_count */
+    int64_t bytes;              /* memory of rows, index, admission */
+    int64_t reads, read_misses; /* keys */
+    int64_t updates;            /* gradients applied to rows */
+    int64_t created, refused;   /* new keys let in, not (yet) let in */
+    int64_t expired, evicted;   /* left by a rule, by the cap or the budget */
+    int64_t spilled, unspilled; /* moved to the file, moved back */
+    int64_t no_room;            /* gradients dropped because the budget gave no row */
+    int32_t admission_level;    /* how often the budget has doubled min_count */
 } trm_table_stats;
 
 /* One row as an audit shows it. */
@@ -136,8 +136,9 @@ TRM_API void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, cons
                                     const int64_t *offsets, int64_t bags, int32_t width,
                                     const float *d_out, float *d_rows, float *d_weights);
 
-/* The key of a categorical value: a 64-bit hash (XXH3) of the bytes, seeded by the feature's number,
- * so that equal texts of two features differ. `buckets` > 0 folds it into [0, buckets).   thread any */
+/* The key of a categorical value: a 64-bit hash (XXH3) of the bytes, seeded by the feature's
+ * number, so that equal texts of two features differ. `buckets` > 0 folds it into [0, buckets).
+ * thread any */
 TRM_API uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes,
                                  uint64_t buckets);
 
@@ -153,8 +154,7 @@ typedef struct trm_ps_bench_options {
 /* Called once per measurement.   name  "read", "update.rowwise_adagrad", ...
  *   median, minimum, maximum of `repeats` runs in `unit` ("rows/s", "GB/s", "ratio", ...) */
 typedef void (*trm_ps_bench_report)(void *context, const char *name, const char *unit,
-                                    double median, double minimum, double maximum,
-                                    int32_t repeats);
+                                    double median, double minimum, double maximum, int32_t repeats);
 
 /* Measures this machine: plain prefetched gather, keyed reads and updates of a table far larger
  * than the cache, and their ratios to the gather of the same run.

@@ -37,8 +37,7 @@ static trm_status check_rule(trm_admission *rule, const char *table, trm_error *
                          "table '%.40s': admission capacity is %lld, 1 to 2^36 expected", table,
                          (long long)rule->capacity);
     }
-    if (rule->kind == TRM_ADMIT_PROBABILITY &&
-        !(rule->probability > 0 && rule->probability <= 1)) {
+    if (rule->kind == TRM_ADMIT_PROBABILITY && !(rule->probability > 0 && rule->probability <= 1)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "table '%.40s': admission probability is %g, more than 0 and at most 1 "
                          "expected",
@@ -80,7 +79,8 @@ void trmi_admitter_free(trmi_admitter *admitter) {
     admitter->counters = NULL;
 }
 
-/* The place of a key in its set: its own, else a free one, else the one seen least and longest ago. */
+/* The place of a key in its set: its own, else a free one, else the one seen least and longest ago.
+ */
 static trmi_waiting *waiting_of(trmi_admitter *a, uint64_t key) {
     uint64_t set = trmi_mix(trmi_key_hash(key), a->seed) & (uint64_t)(a->size - 1);
     trmi_waiting *first = a->waiting + set * WAYS, *best = first;

@@ -15,7 +15,7 @@ typedef struct trmi_admitter {
     trmi_account *account;
     trm_admission rule; /* defaults filled in */
     uint64_t seed;
-    int32_t level; /* the budget's pressure: asks for 2^level as much */
+    int32_t level;         /* the budget's pressure: asks for 2^level as much */
     trmi_waiting *waiting; /* COUNT: sets of 8 */
     uint8_t *counters;     /* BLOOM */
     int64_t size;          /* sets or counters, a power of two */

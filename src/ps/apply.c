@@ -32,8 +32,9 @@ trm_status trmi_row_optimizer_check(const trm_row_optimizer *in, trm_row_optimiz
     trm_row_optimizer o = *in;
     o.rule = o.rule == 0 ? TRM_ROW_ADAGRAD : o.rule;
     if (o.rule < TRM_ROW_SGD || o.rule > TRM_ROW_FTRL) {
-        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': optimizer rule %d is unknown, 1 to %d expected",
-                         table, (int)o.rule, (int)TRM_ROW_FTRL);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "table '%.40s': optimizer rule %d is unknown, 1 to %d expected", table,
+                         (int)o.rule, (int)TRM_ROW_FTRL);
     }
     bool adam = o.rule == TRM_ROW_ADAM || o.rule == TRM_ROW_LAZY_ADAM;
     o.learning_rate = or_default(o.learning_rate, 0.01f);

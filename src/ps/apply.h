@@ -9,10 +9,10 @@
 
 /* What a push says beyond keys and gradients. */
 typedef struct trmi_tick {
-    uint32_t tick;       /* number of this push at this shard, from 1 */
-    uint32_t time;       /* wall-clock second */
-    float rate_scale;    /* times the table's learning rate */
-    float gradient_scale;/* 1 / workers for a mean */
+    uint32_t tick;        /* number of this push at this shard, from 1 */
+    uint32_t time;        /* wall-clock second */
+    float rate_scale;     /* times the table's learning rate */
+    float gradient_scale; /* 1 / workers for a mean */
 } trmi_tick;
 
 typedef struct trmi_apply_args {

@@ -1,5 +1,6 @@
 /* ps/apply_rows.h: whole rows, from the rules on vectors. Included once by each of apply.c,
- * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No guard.
+ * apply_avx2.c and apply_avx512.c, which define ISA (the suffix), and for vectors ISA_LANES. No
+ * guard.
  *
  * A row goes by the widest vectors, then by 8 lanes, then by single floats. */
 
@@ -113,8 +114,7 @@ static void ISA_NAME(load_bfloat16)(const void *values, int32_t width, float *ou
         out[i] = trmi_bf16_to_float(in[i]);
     }
 }
-static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t noise,
-                                     void *values) {
+static void ISA_NAME(store_bfloat16)(const float *in, int32_t width, uint64_t noise, void *values) {
     uint16_t *out = values;
     for (int32_t i = 0; i < width; i++) {
         uint32_t bits;
@@ -169,8 +169,8 @@ static void ISA_NAME(store_float16)(const float *in, int32_t width, uint64_t noi
         float grid[64];
         memcpy(grid, in + first, (size_t)count * sizeof *grid);
         for (int32_t k = 0; noise != 0 && k < count; k++) {
-            grid[k] = ISA_NAME(float16_grid)(grid[k],
-                                             trmi_rounding_bits(noise, (uint32_t)(first + k)));
+            grid[k] =
+                ISA_NAME(float16_grid)(grid[k], trmi_rounding_bits(noise, (uint32_t)(first + k)));
         }
 #if defined(ISA_LANES)
         for (; i + 8 <= count; i += 8) {
@@ -205,6 +205,5 @@ static void ISA_NAME(add_scaled)(float *out, const float *in, float scale, int32
         .store = {[TRM_FLOAT32] = ISA_NAME(store_float32),                                         \
                   [TRM_BFLOAT16] = ISA_NAME(store_bfloat16),                                       \
                   [TRM_FLOAT16] = ISA_NAME(store_float16)},                                        \
-        .add_scaled = ISA_NAME(add_scaled),                                                        \
-        .name = ISA_TEXT,                                                                          \
+        .add_scaled = ISA_NAME(add_scaled), .name = ISA_TEXT,                                      \
     }

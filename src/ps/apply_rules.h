@@ -1,5 +1,6 @@
 /* ps/apply_rules.h: every rule on V, one vector or one float, at offset i. Included once for each V
- * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET and RULE (the name). No guard.
+ * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET and RULE (the name).
+ * No guard.
  *
  * Operators work on floats and on vectors alike (GCC's and Clang's vector types). */
 

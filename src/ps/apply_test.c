@@ -1,5 +1,5 @@
-/* Tests of ps row optimisers: scalar twins in double, PyTorch's frozen numbers, all instruction sets,
- * 16-bit rows, initial values, pooling and hashing. */
+/* Tests of ps row optimisers: scalar twins in double, PyTorch's frozen numbers, all instruction
+ * sets, 16-bit rows, initial values, pooling and hashing. */
 #include "check.h"
 
 #include "base/cpu.h"
@@ -60,18 +60,17 @@ static void twin(const trm_row_optimizer *o, int t, int width, double *w, double
             *a = o->beta1 * *a + (1 - o->beta1) * g[i];
             *b = o->beta2 * *b + (1 - o->beta2) * g[i] * g[i];
             double c1 = 1 - pow(o->beta1, t), c2 = 1 - pow(o->beta2, t);
-            w[i] -= o->rule == TRM_ROW_ADAM
-                        ? lr / c1 * *a / (sqrt(*b / c2) + o->epsilon)
-                        : lr * sqrt(c2) / c1 * *a / (sqrt(*b) + o->epsilon);
+            w[i] -= o->rule == TRM_ROW_ADAM ? lr / c1 * *a / (sqrt(*b / c2) + o->epsilon)
+                                            : lr * sqrt(c2) / c1 * *a / (sqrt(*b) + o->epsilon);
             break;
         }
         case TRM_ROW_FTRL: {
             double n = *a + g[i] * g[i];
             *b += g[i] - (sqrt(n) - sqrt(*a)) / lr * w[i];
             *a = n;
-            w[i] = fabs(*b) <= o->l1 ? 0
-                                     : -(*b - (*b < 0 ? -1 : 1) * o->l1) /
-                                           ((o->beta + sqrt(n)) / lr + o->l2);
+            w[i] = fabs(*b) <= o->l1
+                       ? 0
+                       : -(*b - (*b < 0 ? -1 : 1) * o->l1) / ((o->beta + sqrt(n)) / lr + o->l2);
             break;
         }
         }
@@ -131,10 +130,17 @@ static void rules_match_pytorch(void **state) {
          {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f, .nesterov = true}},
         {"adagrad", {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f, .initial_accumulator = 0.1f}},
         {"adam",
-         {.rule = TRM_ROW_ADAM, .learning_rate = 0.05f, .beta1 = 0.8f, .beta2 = 0.95f,
-          .epsilon = 1e-6f, .weight_decay = 0.02f}},
+         {.rule = TRM_ROW_ADAM,
+          .learning_rate = 0.05f,
+          .beta1 = 0.8f,
+          .beta2 = 0.95f,
+          .epsilon = 1e-6f,
+          .weight_decay = 0.02f}},
         {"sparse_adam",
-         {.rule = TRM_ROW_LAZY_ADAM, .learning_rate = 0.05f, .beta1 = 0.8f, .beta2 = 0.95f,
+         {.rule = TRM_ROW_LAZY_ADAM,
+          .learning_rate = 0.05f,
+          .beta1 = 0.8f,
+          .beta2 = 0.95f,
           .epsilon = 1e-6f}}};
     FILE *file = fopen(TRIREME_SOURCE_DIR "/tests/golden/ps_row_optimizers.txt", "r");
     assert_non_null(file);
@@ -242,7 +248,8 @@ static void stochastic_rounding_is_unbiased_and_a_counter(void **state) {
     }
 }
 
-/* ---- initial values --------------------------------------------------------------------------- */
+/* ---- initial values ---------------------------------------------------------------------------
+ */
 
 static void initial_values_have_their_moments(void **state) {
     enum { KEYS = 5000, WIDTH = 7 };
@@ -269,7 +276,8 @@ static void initial_values_have_their_moments(void **state) {
     }
 }
 
-/* ---- pooling and hashing ------------------------------------------------------------------------ */
+/* ---- pooling and hashing ------------------------------------------------------------------------
+ */
 
 static double pooled_loss(trm_pooling p, const float *rows, const float *weights,
                           const int64_t *offsets, int bags, int width, const float *d_out) {

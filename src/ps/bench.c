@@ -49,8 +49,8 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     b->rate[0][repeat] = keys / (now - at);
     at = trmi_os_now();
     for (int64_t c = 0; c < b->calls; c++) {
-        TRMI_TRY(trmi_row_table_read(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32, b->out,
-                                 err));
+        TRMI_TRY(trmi_row_table_read(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32,
+                                     b->out, err));
     }
     now = trmi_os_now();
     b->rate[1][repeat] = keys / (now - at);
@@ -58,7 +58,7 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     for (int64_t c = 0; c < b->calls; c++) {
         trmi_tick tick = {++b->tick, 0, 1, 1};
         TRMI_TRY(trmi_row_table_update(b->table, b->keys + c * b->batch, b->batch, TRM_FLOAT32,
-                                   b->gradients, &tick, err));
+                                       b->gradients, &tick, err));
     }
     now = trmi_os_now();
     b->rate[2][repeat] = keys / (now - at);
@@ -73,8 +73,8 @@ static trm_status fill(trmi_bench *b, trm_error *err) {
             b->keys[i] = (uint64_t)(first + i);
         }
         trmi_tick tick = {++b->tick, 0, 1, 1};
-        TRMI_TRY(trmi_row_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick,
-                                   err));
+        TRMI_TRY(
+            trmi_row_table_update(b->table, b->keys, count, TRM_FLOAT32, b->gradients, &tick, err));
     }
     b->rate[3][0] = (double)b->rows / (trmi_os_now() - start);
     if (b->table->rows.count != b->rows) {
@@ -129,7 +129,8 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
     b->batch = options->batch > 0 ? options->batch : 65536;
     b->repeats = options->repeats > 0 ? (int32_t)trmi_min_i64(options->repeats, REPEATS_MAX) : 7;
     if (b->batch < DISTANCE || b->batch > (int64_t)1 << 30 || b->rows > (int64_t)1 << 31) {
-        return TRMI_FAIL(err, TRM_INVALID, "bench ps: %lld rows, batches of %lld: at most 2^31 rows "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "bench ps: %lld rows, batches of %lld: at most 2^31 rows "
                          "and batches of %d to 2^30 expected",
                          (long long)b->rows, (long long)b->batch, DISTANCE);
     }
@@ -149,8 +150,8 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
                                .width = WIDTH,
                                .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
                                .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f}};
-    return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account, &b->table,
-                             err);
+    return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account,
+                                 &b->table, err);
 }
 
 trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,

@@ -1,6 +1,6 @@
 /* ps/lookup_loop.h: the loop of trmi_locate. Included once by each of lookup.c, lookup_avx2.c and
- * lookup_avx512.c, which define LOCATE (the name) and MATCH(bucket, key) (a mask of equal keys, free
- * slots and bit 7 included). No guard. */
+ * lookup_avx512.c, which define LOCATE (the name) and MATCH(bucket, key) (a mask of equal keys,
+ * free slots and bit 7 included). No guard. */
 
 void LOCATE(const trmi_rows *rows, uint32_t lines, const uint64_t *keys, int64_t count,
             const trmi_bucket *const *heads, char **records) {

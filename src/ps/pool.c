@@ -10,7 +10,8 @@ static double weight_at(const float *weights, int64_t i) {
     return weights == NULL ? 1.0 : (double)weights[i];
 }
 
-/* The factor of a bag, and the sum that it comes from. Bags whose weights sum to nothing give zeros. */
+/* The factor of a bag, and the sum that it comes from. Bags whose weights sum to nothing give
+ * zeros. */
 static float bag_scale(trm_pooling pooling, const float *weights, int64_t begin, int64_t end,
                        double *sum) {
     *sum = 0;
@@ -67,8 +68,8 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
 }
 
 void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
-                            const int64_t *offsets, int64_t bags, int32_t width,
-                            const float *d_out, float *d_rows, float *d_weights) {
+                            const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
+                            float *d_rows, float *d_weights) {
     for (int64_t b = 0; b < bags; b++) {
         double sum;
         float scale = bag_scale(pooling, weights, offsets[b], offsets[b + 1], &sum);
@@ -80,8 +81,8 @@ void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float 
             }
         }
         if (d_weights != NULL) {
-            weights_gradient(pooling, rows, weights, offsets[b], offsets[b + 1], sum,
-                             (double)scale, width, from, d_weights);
+            weights_gradient(pooling, rows, weights, offsets[b], offsets[b + 1], sum, (double)scale,
+                             width, from, d_weights);
         }
     }
 }

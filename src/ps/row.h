@@ -39,7 +39,8 @@ static inline float *trmi_row_slots_of(const trmi_row_layout *layout, void *reco
 }
 
 /* The hash of a key, a bijection. Its bits are spent once each:
- *   63..52 virtual bucket (which shard)   51..32 directory, from the top   31..0 bucket in the page */
+ *   63..52 virtual bucket (which shard)   51..32 directory, from the top   31..0 bucket in the page
+ */
 static inline uint64_t trmi_key_hash(uint64_t key) {
     uint64_t z = key + 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -54,7 +54,8 @@ void trmi_rows_free(trmi_rows *rows) {
     *rows = (trmi_rows){.account = account};
 }
 
-/* ---- finding ---------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------
+ */
 
 static trmi_bucket *window_bucket(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
                                   uint32_t probe) {
@@ -122,13 +123,12 @@ int trmi_rows_bucket(const trmi_rows *rows, const trmi_rows_page *page, uint32_t
 }
 
 int trmi_rows_sample(const trmi_rows *rows, const uint32_t random[2], char **out) {
-    const trmi_rows_page *page =
-        &rows->pages[(uint64_t)random[0] * rows->page_count >> 32];
-    return trmi_rows_bucket(rows, page, (uint32_t)((uint64_t)random[1] * page->buckets >> 32),
-                            out);
+    const trmi_rows_page *page = &rows->pages[(uint64_t)random[0] * rows->page_count >> 32];
+    return trmi_rows_bucket(rows, page, (uint32_t)((uint64_t)random[1] * page->buckets >> 32), out);
 }
 
-/* ---- growing ------------------------------------------------------------------------------------ */
+/* ---- growing ------------------------------------------------------------------------------------
+ */
 
 static char *place(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
     for (uint32_t probe = 0; probe < window_of(page); probe++) {
@@ -158,8 +158,8 @@ static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows
         for (unsigned left = bucket->used; left != 0; left &= left - 1) {
             int slot = __builtin_ctz(left);
             uint64_t hash = trmi_key_hash(bucket->key[slot]);
-            bool up = high != NULL &&
-                      (hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
+            bool up =
+                high != NULL && (hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
             char *to = place(rows, up ? high : low, hash, bucket->key[slot]);
             if (to == NULL) {
                 return false;
@@ -196,8 +196,8 @@ static void free_page(trmi_rows *rows, trmi_rows_page *page) {
     page->base = NULL;
 }
 
-/* The rows of a page, whose directory entries begin at `first`, into one of another size. A key that
- * finds no place (rare) asks for more. */
+/* The rows of a page, whose directory entries begin at `first`, into one of another size. A key
+ * that finds no place (rare) asks for more. */
 static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32_t buckets) {
     if (rows->before_move != NULL) {
         rows->before_move(rows->context, &rows->pages[number]);
@@ -224,8 +224,7 @@ static bool double_directory(trmi_rows *rows) {
     if (rows->depth == DEPTH_MAX) {
         return false;
     }
-    trmi_directory_entry *larger =
-        trmi_account_alloc(rows->account, 2 * entries * sizeof *larger);
+    trmi_directory_entry *larger = trmi_account_alloc(rows->account, 2 * entries * sizeof *larger);
     if (larger == NULL) {
         return false;
     }
@@ -284,8 +283,7 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     *page = low;
     rows->pages[rows->page_count++] = high;
     point_directory(rows, number, first);
-    point_directory(rows, rows->page_count - 1,
-                    first + ((uint64_t)1 << (rows->depth - low.depth)));
+    point_directory(rows, rows->page_count - 1, first + ((uint64_t)1 << (rows->depth - low.depth)));
     return true;
 }
 
@@ -305,8 +303,7 @@ static bool grow_page(trmi_rows *rows, uint64_t hash) {
     uint32_t buckets = rows->pages[number].buckets;
     return buckets >= buckets_max(rows)
                ? split_page(rows, number, hash)
-               : resize_page(rows, number,
-                             first_entry(rows, hash, rows->pages[number].depth),
+               : resize_page(rows, number, first_entry(rows, hash, rows->pages[number].depth),
                              larger_size(rows, buckets));
 }
 

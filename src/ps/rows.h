@@ -1,19 +1,24 @@
-/* ps/rows.h: all rows of a table in memory, found by key. Extendible hashing over pages; the records
- * lie inside the buckets, so that a lookup touches one place of memory, not two:
+/* ps/rows.h: all rows of a table in memory, found by key. Extendible hashing over pages; the
+ * records lie inside the buckets, so that a lookup touches one place of memory, not two:
  *
  *   directory (2^depth) --> page --> bucket  | 7 keys, who is used, who passed by | 7 records |
  *                                              64 bytes: one line                   stride each
  *
- * A key lies in its bucket or in one of the next 31 of its page, mostly the first. A page grows by halves up to 8 MB,
- * then splits, so that growth never moves more than one page; it does so at 80 % full. Records move
- * when their page grows: addresses are good until the next insert. */
+ * A key lies in its bucket or in one of the next 31 of its page, mostly the first. A page grows by
+ * halves up to 8 MB, then splits, so that growth never moves more than one page; it does so at 80 %
+ * full. Records move when their page grows: addresses are good until the next insert. */
 #ifndef TRMI_PS_ROWS_H
 #define TRMI_PS_ROWS_H
 
 #include "ps/account.h"
 #include "ps/row.h"
 
-enum { TRMI_BUCKET_SLOTS = 7, TRMI_BUCKET_HEAD = 64, TRMI_WINDOW_BUCKETS = 32, TRMI_SAMPLE_BUCKETS = 8 };
+enum {
+    TRMI_BUCKET_SLOTS = 7,
+    TRMI_BUCKET_HEAD = 64,
+    TRMI_WINDOW_BUCKETS = 32,
+    TRMI_SAMPLE_BUCKETS = 8
+};
 
 typedef struct trmi_bucket {
     uint64_t key[TRMI_BUCKET_SLOTS];
@@ -56,8 +61,8 @@ bool trmi_rows_init(trmi_rows *rows, trmi_account *account, const trmi_row_layou
 void trmi_rows_free(trmi_rows *rows);
 /* The record of a key, NULL if absent. */
 char *trmi_rows_find(const trmi_rows *rows, uint64_t key);
-/* A record (contents undefined) for an absent key; NULL when its page is full and the budget lets it
- * not grow: remove a row of trmi_rows_window and try again. */
+/* A record (contents undefined) for an absent key; NULL when its page is full and the budget lets
+ * it not grow: remove a row of trmi_rows_window and try again. */
 char *trmi_rows_insert(trmi_rows *rows, uint64_t key);
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key);
 /* Records that lie where this key would: out[TRMI_SAMPLE_BUCKETS * TRMI_BUCKET_SLOTS]; how many. */

@@ -31,7 +31,8 @@ trm_status trmi_spill_create(const char *folder, uint32_t record_bytes, int64_t 
     int length = snprintf(spill->path, sizeof spill->path, "%s/spill-XXXXXX", folder);
     if (length < 0 || (size_t)length >= sizeof spill->path) {
         trmi_free(spill);
-        return TRMI_FAIL(err, TRM_INVALID, "%.100s...: the spill folder's path is too long", folder);
+        return TRMI_FAIL(err, TRM_INVALID, "%.100s...: the spill folder's path is too long",
+                         folder);
     }
     spill->fd = mkstemp(spill->path);
     if (spill->fd < 0) {
@@ -105,8 +106,7 @@ trm_status trmi_spill_get(trmi_spill *spill, uint32_t slot, void *record, trm_er
 void trmi_spill_drop(trmi_spill *spill, uint32_t slot) {
     if (spill->free_count == spill->free_capacity) {
         int64_t capacity = trmi_max_i64(64, 2 * spill->free_capacity);
-        uint32_t *larger =
-            trmi_account_alloc(spill->account, (size_t)capacity * sizeof *larger);
+        uint32_t *larger = trmi_account_alloc(spill->account, (size_t)capacity * sizeof *larger);
         if (larger == NULL) {
             return; /* the place is lost until the file goes; the budget stands */
         }

@@ -1,5 +1,5 @@
-/* ps/spill.h: cold rows in a file. The file has no name (it goes with the process); a row there keeps
- * its place in the index, so that a push brings it back whole. */
+/* ps/spill.h: cold rows in a file. The file has no name (it goes with the process); a row there
+ * keeps its place in the index, so that a push brings it back whole. */
 #ifndef TRMI_PS_SPILL_H
 #define TRMI_PS_SPILL_H
 

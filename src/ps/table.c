@@ -20,7 +20,8 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                            (int)e->cap);
 }
 
-trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err) {
+trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
+                                trm_error *err) {
     trm_table_options o = *in;
     size_t length = o.name == NULL ? 0 : strnlen(o.name, TRMI_TABLE_NAME_MAX + 1);
     if (length == 0 || length > TRMI_TABLE_NAME_MAX) {
@@ -54,7 +55,8 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
     table->values = trmi_account_alloc(table->account, row);
     table->gradient = trmi_account_alloc(table->account, row);
     table->missing = trmi_account_alloc(table->account, TRMI_UPDATE_KEYS * sizeof *table->missing);
-    bool ok = table->missing != NULL && table->record != NULL && table->values != NULL && table->gradient != NULL &&
+    bool ok = table->missing != NULL && table->record != NULL && table->values != NULL &&
+              table->gradient != NULL &&
               trmi_rows_init(&table->rows, table->account, &table->layout);
     return ok ? TRM_OK
               : TRMI_FAIL(err, TRM_NOMEM,
@@ -62,7 +64,8 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
                           table->name, (long long)table->account->limit);
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------- */
+/* ---- cuts -------------------------------------------------------------------------------------
+ */
 
 static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
@@ -106,8 +109,8 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
     /* A record outside its page comes from the spill file, whose rows are walked last. */
-    bool inside = record >= page->base &&
-                  record < page->base + page->buckets * table->rows.bucket_bytes;
+    bool inside =
+        record >= page->base && record < page->base + page->buckets * table->rows.bucket_bytes;
     if (!inside || trmi_rows_bucket_of(&table->rows, page, record) >= page->walked) {
         save_record(table, record);
     }
@@ -153,10 +156,12 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     return true;
 }
 
-/* ---- creation ---------------------------------------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------------------------------
+ */
 
-trm_status trmi_row_table_create(const trm_table_options *options, const trmi_row_table_place *place,
-                             trmi_account *account, trmi_row_table **out, trm_error *err) {
+trm_status trmi_row_table_create(const trm_table_options *options,
+                                 const trmi_row_table_place *place, trmi_account *account,
+                                 trmi_row_table **out, trm_error *err) {
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
     trmi_row_table *table = trmi_account_alloc(account, sizeof *table);
@@ -178,8 +183,7 @@ trm_status trmi_row_table_create(const trm_table_options *options, const trmi_ro
     table->rows.context = table;
     TRMI_TRY_GOTO(status,
                   trmi_admitter_init(&table->admitter, account, &checked.admission,
-                                     trmi_mix(checked.seed, 0xAD), place->shards, table->name,
-                                     err),
+                                     trmi_mix(checked.seed, 0xAD), place->shards, table->name, err),
                   failed);
     if (place->spill_folder != NULL) {
         TRMI_TRY_GOTO(status,
@@ -223,7 +227,8 @@ void trmi_row_table_destroy(trmi_row_table *table) {
     trmi_account_free(account, table, sizeof *table);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------
+ */
 
 static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     uint32_t at = 0;
@@ -281,7 +286,7 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
 }
 
 trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                           trm_dtype dtype, void *out, trm_error *err) {
+                               trm_dtype dtype, void *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
     size_t out_bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     trmi_flight flight;
@@ -304,7 +309,7 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
 }
 
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
-                     float *slots) {
+                         float *slots) {
     char *record = trmi_rows_find(&table->rows, key);
     bool spilled = record == NULL;
     if (spilled) {
@@ -342,7 +347,8 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
     out->admission_level = table->admitter.level;
 }
 
-/* ---- restoring ---------------------------------------------------------------------------------- */
+/* ---- restoring ----------------------------------------------------------------------------------
+ */
 
 bool trmi_row_table_restore(trmi_row_table *table, const void *record) {
     trmi_row_header header;
@@ -358,7 +364,7 @@ bool trmi_row_table_restore(trmi_row_table *table, const void *record) {
 }
 
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
-                             int64_t *capacity) {
+                                 int64_t *capacity) {
     bool complete = !table->removed_lost;
     *keys = table->removed;
     *count = complete ? table->removed_count : 0;

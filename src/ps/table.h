@@ -4,8 +4,8 @@
  *       \-> spilled --> place in the file    cold; a push brings the row back
  *       \-> absent                           a pull reads the initial value; a push asks admission
  *
- * A snapshot (cut) walks the records while updates go on: a record that is about to change, and that
- * the walk has not reached, is saved first. */
+ * A snapshot (cut) walks the records while updates go on: a record that is about to change, and
+ * that the walk has not reached, is saved first. */
 #ifndef TRMI_PS_TABLE_H
 #define TRMI_PS_TABLE_H
 
@@ -36,18 +36,18 @@ typedef struct trmi_row_table {
     trmi_locate locate;
     int64_t rows_max; /* of this shard, by the cap; INT64_MAX = none */
 
-    uint32_t generation;          /* number of the last cut */
-    const trmi_cut_sink *cut;     /* NULL unless a walk is under way */
-    uint32_t cut_page;            /* pages below have been walked */
-    uint64_t *removed;            /* keys that left in this generation */
+    uint32_t generation;      /* number of the last cut */
+    const trmi_cut_sink *cut; /* NULL unless a walk is under way */
+    uint32_t cut_page;        /* pages below have been walked */
+    uint64_t *removed;        /* keys that left in this generation */
     int64_t removed_count, removed_capacity;
     bool removed_lost; /* the list did not fit: a differential file cannot be made */
     bool track_removed;
 
     uint32_t sweep_page, sweep_bucket;
-    uint64_t samples; /* counter of random picks */
-    int64_t pressed;  /* rows that had to go since the level last rose */
-    void *record;     /* one scratch record */
+    uint64_t samples;         /* counter of random picks */
+    int64_t pressed;          /* rows that had to go since the level last rose */
+    void *record;             /* one scratch record */
     float *values, *gradient; /* scratch rows */
     int32_t *missing;         /* scratch list of positions, TRMI_UPDATE_KEYS */
     trm_table_stats stats;
@@ -60,33 +60,36 @@ typedef struct trmi_row_table_place {
 } trmi_row_table_place;
 
 /* Checks options and fills in their defaults.   errors  INVALID */
-trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out, trm_error *err);
+trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *out,
+                                trm_error *err);
 /* errors  INVALID, NOMEM (memory or budget), IO (spill file) */
-trm_status trmi_row_table_create(const trm_table_options *options, const trmi_row_table_place *place,
-                             trmi_account *account, trmi_row_table **out, trm_error *err);
+trm_status trmi_row_table_create(const trm_table_options *options,
+                                 const trmi_row_table_place *place, trmi_account *account,
+                                 trmi_row_table **out, trm_error *err);
 void trmi_row_table_destroy(trmi_row_table *table);
 
 /* out[count][width] of `dtype` = the rows of these keys; absent keys read their initial value.
  *   errors  IO (spill file)    changes nothing but counters */
 trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                           trm_dtype dtype, void *out, trm_error *err);
+                               trm_dtype dtype, void *out, trm_error *err);
 /* One push: rows[keys[i]] learn from gradients[i][width] of `dtype`. Keys are distinct.
  *   errors  IO (spill file); lack of budget is none: gradients are then dropped and counted */
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                             trm_dtype dtype, const void *gradients, const trmi_tick *tick,
-                             trm_error *err);
+                                 trm_dtype dtype, const void *gradients, const trmi_tick *tick,
+                                 trm_error *err);
 /* A whole record from a file (layout->record_bytes); replaces the key's row. False: no room. */
 bool trmi_row_table_restore(trmi_row_table *table, const void *record);
 bool trmi_row_table_remove(trmi_row_table *table, uint64_t key);
 /* Copies the row of a key (values and slots as float32; either may be NULL). False if absent. */
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
-                     float *slots);
+                         float *slots);
 void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out);
 
 /* --- cuts ------------------------------------------------------------------------------------ */
 
 /* Starts generation `number` (larger than the last); `sink` (kept) receives every record as it is
- * now, some in trmi_row_table_cut_walk, some when they are about to change. NULL: nobody wants them. */
+ * now, some in trmi_row_table_cut_walk, some when they are about to change. NULL: nobody wants
+ * them. */
 void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink);
 /* Walks about `rows` records. True when all are saved; the sink is then released. */
 bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows);
@@ -94,7 +97,7 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows);
  * False (and no list) when it was incomplete for lack of budget.
  *   owns  caller, by trmi_account_free(table->account, *keys, *capacity * 8) */
 bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t *count,
-                             int64_t *capacity);
+                                 int64_t *capacity);
 
 /* --- between the files of the table ----------------------------------------------------------- */
 
@@ -107,8 +110,8 @@ static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     }
     header->generation = table->generation;
 }
-/* A record for a new row, its contents undefined, making room within the budget and the cap; NULL if
- * there is none. */
+/* A record for a new row, its contents undefined, making room within the budget and the cap; NULL
+ * if there is none. */
 char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
 /* Looks at a few rows for expiry; gives memory back after many have left. */
 void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick);

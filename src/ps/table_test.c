@@ -1,5 +1,5 @@
-/* Tests of ps tables: against a naive map, admission, expiry, caps, the budget with eviction and with
- * spilling, cuts under fire, 16-bit rows, shards. */
+/* Tests of ps tables: against a naive map, admission, expiry, caps, the budget with eviction and
+ * with spilling, cuts under fire, 16-bit rows, shards. */
 #include "check.h"
 
 #include "base/memory.h"
@@ -14,7 +14,7 @@ enum { WIDTH = 3 };
 static const trmi_row_table_place one_shard = {.shards = 1};
 
 static trmi_row_table *make_at(const trm_table_options *options, const trmi_row_table_place *place,
-                           trmi_account *account) {
+                               trmi_account *account) {
     trm_error err;
     trmi_row_table *table = NULL;
     trm_table_options o = *options;
@@ -27,7 +27,7 @@ static void push(trmi_row_table *table, const uint64_t *keys, int64_t count, con
                  uint32_t tick) {
     trm_error err;
     CHECK_OK(trmi_row_table_update(table, keys, count, TRM_FLOAT32, gradients,
-                               &(trmi_tick){tick, tick, 1, 1}, &err),
+                                   &(trmi_tick){tick, tick, 1, 1}, &err),
              err);
 }
 
@@ -39,7 +39,8 @@ static void push_one(trmi_row_table *table, uint64_t key, float gradient, uint32
     push(table, &key, 1, g, tick);
 }
 
-/* ---- a million operations against a naive map ---------------------------------------------------- */
+/* ---- a million operations against a naive map
+ * ---------------------------------------------------- */
 
 enum { KEYS = 60000 };
 
@@ -80,11 +81,11 @@ static void check_all(trmi_row_table *table, const naive *map) {
 static void a_million_operations_match_a_naive_map(void **state) {
     naive *map = calloc(1, sizeof *map);
     trmi_account account = {.limit = INT64_MAX};
-    trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH,
-                                                     .optimizer = {.rule = TRM_ROW_SGD,
-                                                                   .learning_rate = 1},
-                                                     .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
-                                &one_shard, &account);
+    trmi_row_table *table =
+        make_at(&(trm_table_options){.width = WIDTH,
+                                     .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                                     .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
+                &one_shard, &account);
     enum { BATCH = 250, ROUNDS = 4000 };
     uint64_t keys[BATCH];
     float gradients[BATCH][WIDTH];
@@ -120,10 +121,9 @@ static void a_million_operations_match_a_naive_map(void **state) {
 static void pages_split_and_every_kernel_finds_all(void **state) {
     enum { ROWS = 300000, BATCH = 5000 };
     trmi_account account = {.limit = INT64_MAX};
-    trmi_row_table *table = make_at(&(trm_table_options){.width = 16,
-                                                     .optimizer = {.rule = TRM_ROW_SGD,
-                                                                   .learning_rate = 1}},
-                                &one_shard, &account);
+    trmi_row_table *table = make_at(
+        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        &one_shard, &account);
     uint64_t *keys = malloc(BATCH * sizeof *keys);
     float *g = malloc(BATCH * 16 * sizeof *g);
     for (int64_t first = 0; first < ROWS; first += BATCH) {
@@ -142,8 +142,8 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
         for (int64_t n = 0; n < 100; n++) {
             int64_t count = 1 + (n * 37) % 130;
             for (int64_t i = 0; i < count; i++) {
-                keys[i] = trmi_bounded(trmi_random_u32((uint64_t)n, TRMI_STREAM_TEST, (uint64_t)i),
-                                       ROWS);
+                keys[i] =
+                    trmi_bounded(trmi_random_u32((uint64_t)n, TRMI_STREAM_TEST, (uint64_t)i), ROWS);
             }
             trm_error err;
             CHECK_OK(trmi_row_table_read(table, keys, count, TRM_FLOAT32, g, &err), err);
@@ -159,7 +159,8 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
     free(g);
 }
 
-/* ---- admission ------------------------------------------------------------------------------------ */
+/* ---- admission
+ * ------------------------------------------------------------------------------------ */
 
 static int pushes_until_admitted(trmi_row_table *table, uint64_t key) {
     for (int n = 1; n < 300; n++) {
@@ -173,10 +174,10 @@ static int pushes_until_admitted(trmi_row_table *table, uint64_t key) {
 
 static void admission_counts(void **state) {
     trmi_account account = {.limit = INT64_MAX};
-    trm_table_options o = {.width = WIDTH,
-                           .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
-                           .admission = {.kind = TRM_ADMIT_COUNT, .min_count = 5,
-                                         .capacity = 1000}};
+    trm_table_options o = {
+        .width = WIDTH,
+        .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+        .admission = {.kind = TRM_ADMIT_COUNT, .min_count = 5, .capacity = 1000}};
     trmi_row_table *table = make_at(&o, &one_shard, &account);
     for (uint64_t key = 0; key < 100; key++) {
         assert_int_equal(pushes_until_admitted(table, key), 5);
@@ -208,15 +209,16 @@ static void admission_counts(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- expiry and caps -------------------------------------------------------------------------------- */
+/* ---- expiry and caps
+ * -------------------------------------------------------------------------------- */
 
 static void rows_expire_by_each_rule(void **state) {
     const trm_expiry rules[] = {
         {.after_ticks = 50}, {.after_seconds = 50}, {.min_score = 0.01f, .score_decay = 0.9f}};
     for (int r = 0; r < 3; r++) {
         trmi_account account = {.limit = INT64_MAX};
-        trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH, .expiry = rules[r]},
-                                    &one_shard, &account);
+        trmi_row_table *table =
+            make_at(&(trm_table_options){.width = WIDTH, .expiry = rules[r]}, &one_shard, &account);
         for (uint64_t key = 0; key < 500; key++) {
             push_one(table, key, 1, 1);
         }
@@ -237,8 +239,8 @@ static void rows_expire_by_each_rule(void **state) {
 
 static void memory_comes_back_after_expiry(void **state) {
     trmi_account account = {.limit = INT64_MAX};
-    trmi_row_table *table = make_at(&(trm_table_options){.width = 16, .expiry = {.after_ticks = 10}},
-                                &one_shard, &account);
+    trmi_row_table *table = make_at(
+        &(trm_table_options){.width = 16, .expiry = {.after_ticks = 10}}, &one_shard, &account);
     for (uint64_t key = 0; key < 100000; key++) {
         push_one(table, key, 1, 1);
     }
@@ -282,11 +284,11 @@ static void caps_keep_the_recent_or_the_frequent(void **state) {
     }
 }
 
-/* ---- the budget --------------------------------------------------------------------------------------- */
+/* ---- the budget
+ * --------------------------------------------------------------------------------------- */
 
 static int warnings;
-static void count_warnings(void *context, trm_log_level level, const char *room,
-                           const char *line) {
+static void count_warnings(void *context, trm_log_level level, const char *room, const char *line) {
     warnings += level == TRM_LOG_WARN && strstr(line, "budget") != NULL;
 }
 
@@ -324,8 +326,7 @@ static void spilled_rows_lose_nothing(void **state) {
     enum { ROWS = 30000 };
     trmi_account account = {.limit = 4 << 20};
     trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
-    trm_table_options o = {.width = 16,
-                           .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_table_options o = {.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
     trmi_row_table *table = make_at(&o, &place, &account);
     float *expected = calloc(ROWS, sizeof *expected), g[100 * 16];
     uint64_t keys[100];
@@ -420,7 +421,8 @@ static void bad_tables_are_named(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------------- */
+/* ---- cuts
+ * ------------------------------------------------------------------------------------------- */
 
 enum { CUT_ROWS = 20000 };
 
@@ -444,10 +446,9 @@ static void save(void *context, const void *record) {
 /* Updates, creations, removals, spills and page growth between the steps of the walk. */
 static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
     trmi_account account = {.limit = limit};
-    trmi_row_table *table = make_at(&(trm_table_options){.width = 16,
-                                                     .optimizer = {.rule = TRM_ROW_SGD,
-                                                                   .learning_rate = 1}},
-                                place, &account);
+    trmi_row_table *table = make_at(
+        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        place, &account);
     saved *s = calloc(1, sizeof *s);
     static float model[CUT_ROWS];
     static char there[CUT_ROWS];
@@ -460,8 +461,8 @@ static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
         static char changed[CUT_ROWS];
         memset(changed, 0, sizeof changed);
         for (int n = 0; n < 3000; n++, tick++) {
-            uint64_t key = trmi_bounded(trmi_random_u32(2, TRMI_STREAM_TEST, tick),
-                                        CUT_ROWS * cut / 6);
+            uint64_t key =
+                trmi_bounded(trmi_random_u32(2, TRMI_STREAM_TEST, tick), CUT_ROWS * cut / 6);
             push_one(table, key, 1, tick);
             changed[key] = 1;
         }
@@ -476,8 +477,8 @@ static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
         uint32_t steps = 0;
         while (!trmi_row_table_cut_walk(table, 50)) {
             for (int n = 0; n < 40; n++, steps++) {
-                uint64_t key = trmi_bounded(trmi_random_u32(3 + cut, TRMI_STREAM_TEST, steps),
-                                            CUT_ROWS);
+                uint64_t key =
+                    trmi_bounded(trmi_random_u32(3 + cut, TRMI_STREAM_TEST, steps), CUT_ROWS);
                 if (n % 4 == 3) {
                     trmi_row_table_remove(table, key);
                 } else {
@@ -527,7 +528,8 @@ static void removed_keys_are_listed_for_differential_files(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- 16-bit rows and shards ----------------------------------------------------------------------------- */
+/* ---- 16-bit rows and shards
+ * ----------------------------------------------------------------------------- */
 
 static void sixteen_bit_rows_learn_small_steps(void **state) {
     /* 4000 steps of 1e-4 on a value of 1: lost to nearest rounding, kept by stochastic rounding. */
@@ -538,8 +540,7 @@ static void sixteen_bit_rows_learn_small_steps(void **state) {
                 make_at(&(trm_table_options){.width = 64,
                                              .dtype = (trm_dtype)dtype,
                                              .round_to_nearest = nearest == 1,
-                                             .optimizer = {.rule = TRM_ROW_SGD,
-                                                           .learning_rate = 1},
+                                             .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
                                              .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
                         &one_shard, &account);
             for (uint32_t tick = 1; tick <= 4000; tick++) {

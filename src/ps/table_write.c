@@ -37,9 +37,9 @@ static inline void learn(trmi_row_table *table, char *record, const float *gradi
         table->kernels->store[layout->dtype](table->values, layout->width, noise, record);
     }
     if (o->expiry.min_score > 0) {
-        h->score = 1 + h->score * (o->expiry.score_decay == 1
-                                       ? 1
-                                       : powf(o->expiry.score_decay, (float)rested));
+        h->score =
+            1 + h->score *
+                    (o->expiry.score_decay == 1 ? 1 : powf(o->expiry.score_decay, (float)rested));
     }
     h->last_tick = tick->tick;
     h->last_time = tick->time;
@@ -47,7 +47,8 @@ static inline void learn(trmi_row_table *table, char *record, const float *gradi
     h->version += h->version == UINT32_MAX ? 2 : 1;
 }
 
-/* ---- rows leave ------------------------------------------------------------------------------- */
+/* ---- rows leave -------------------------------------------------------------------------------
+ */
 
 void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key) {
     if (!table->track_removed || table->removed_lost) {
@@ -154,7 +155,8 @@ static bool spill_row(trmi_row_table *table, char *record) {
     return true;
 }
 
-/* The budget refused: ask more of new keys, every time that another eighth of the rows had to go. */
+/* The budget refused: ask more of new keys, every time that another eighth of the rows had to go.
+ */
 static void feel_pressure(trmi_row_table *table) {
     if (table->pressed++ <= table->rows.count / 8 && table->admitter.level > 0) {
         return;
@@ -181,8 +183,7 @@ static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
         return false;
     }
     feel_pressure(table);
-    if (table->spill != NULL &&
-        spill_row(table, (char *)(void *)h - table->layout.header_offset)) {
+    if (table->spill != NULL && spill_row(table, (char *)(void *)h - table->layout.header_offset)) {
         return true;
     }
     trmi_row_table_remove(table, h->key);
@@ -206,7 +207,8 @@ char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick
     return record;
 }
 
-/* ---- rows arrive -------------------------------------------------------------------------------- */
+/* ---- rows arrive --------------------------------------------------------------------------------
+ */
 
 /* A new row, or NULL if it may not or cannot come. */
 static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *tick) {
@@ -230,9 +232,8 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
     for (int32_t i = 0; i < filled; i++) {
         slots[i] = o->optimizer.initial_accumulator;
     }
-    *trmi_row_header_of(&table->layout, record) =
-        (trmi_row_header){.key = key, .last_tick = tick->tick, .version = 1,
-                          .generation = table->generation};
+    *trmi_row_header_of(&table->layout, record) = (trmi_row_header){
+        .key = key, .last_tick = tick->tick, .version = 1, .generation = table->generation};
     table->stats.created++;
     return record;
 }
@@ -308,8 +309,8 @@ static trm_status update_some(trmi_row_table *table, const uint64_t *keys, int64
 }
 
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                             trm_dtype dtype, const void *gradients, const trmi_tick *tick,
-                             trm_error *err) {
+                                 trm_dtype dtype, const void *gradients, const trmi_tick *tick,
+                                 trm_error *err) {
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     trmi_apply_args args;
     trmi_apply_prepare(&table->options.optimizer, tick, &args);
@@ -322,9 +323,11 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
     return TRM_OK;
 }
 
-/* ---- expiry ------------------------------------------------------------------------------------- */
+/* ---- expiry -------------------------------------------------------------------------------------
+ */
 
-static bool has_expired(const trmi_row_table *table, const trmi_row_header *h, const trmi_tick *tick) {
+static bool has_expired(const trmi_row_table *table, const trmi_row_header *h,
+                        const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     uint32_t rested = tick->tick - h->last_tick;
     if (e->after_ticks > 0 && (int64_t)rested > e->after_ticks) {
