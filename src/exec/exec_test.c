@@ -15,7 +15,7 @@ static trm_node network(trm_graph *g, bool expanded) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
     trm_node skip = TRM_NO_NODE;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         trm_graph_push_scope(g, "layer%d", i);
         trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, i ? CHANNELS : 3, 3, 3),
                                    TRM_INIT_HE_NORMAL_FAN_OUT);

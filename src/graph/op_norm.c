@@ -63,6 +63,10 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     if (dy == NULL || x == NULL || !trm_shape_equal(&dy->shape, &x->shape)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: dy and x of one shape expected", op->name);
     }
+    const trmi_value *dy2 = trmi_input_of(graph, op, 7);
+    if (dy2 != NULL && !trm_shape_equal(&dy2->shape, &x->shape)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: dy, dy2 and x of one shape expected", op->name);
+    }
     trm_shape shape = x->shape;
     trm_dtype dtype = x->dtype;
     int64_t channels = shape.dim[1];
@@ -141,7 +145,8 @@ static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD:
         return (trmi_cost){.flops = 11 * count,
-                           .bytes = bytes * (5 + (op->attrs.norm.from_y ? 2 : 0) + (residual ? 1 : 0))};
+                           .bytes = bytes * (5 + (op->attrs.norm.from_y ? 2 : 0) + (residual ? 1 : 0) +
+                                            (op->inputs_count > 7 ? 1 : 0))};
     default:
         return (trmi_cost){.flops = 2 * count, .bytes = bytes * (residual ? 3 : 2)};
     }

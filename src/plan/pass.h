@@ -1,7 +1,8 @@
 /* plan/pass.h: a pass reads one graph and writes the next. Operators are emitted in order, so the
  * result is in topological order again; map[v] is where value v of the old graph went.
  *
- *      clone -> fuse (forward) -> precision -> differentiate -> tidy -> recompute -> dead code
+ *      clone -> fuse (forward) -> precision -> differentiate -> tidy -> fuse (backward)
+ *      -> recompute -> dead code
  */
 #ifndef TRMI_PLAN_PASS_H
 #define TRMI_PLAN_PASS_H
@@ -51,6 +52,8 @@ trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *options,
+                                   const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,

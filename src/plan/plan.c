@@ -74,6 +74,9 @@ static trm_status rewrite(trm_graph **graph, const trmi_plan_options *options, t
         differentiate(*graph, roots, arena);
         TRMI_TRY(trm_graph_check(*graph, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_tidy, options, graph, roots, err));
+        if (!options->no_fusion && target->fuse_norm_act) {
+            TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
+        }
         if (!options->no_recompute && target->recompute_norm_act) {
             TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
         }

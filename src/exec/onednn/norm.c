@@ -205,6 +205,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
         .dy = trmi_kernel_input(k, env, 0), .x = trmi_kernel_input(k, env, 1),
         .y = fused && attrs->norm.from_y ? trmi_kernel_input(k, env, 2) : NULL,
         .dx = trmi_kernel_output(k, env, 0), .dz = fused ? trmi_kernel_output(k, env, 3) : NULL,
+        .dy2 = fused ? trmi_kernel_input(k, env, 7) : NULL,
         .channels = s->channels, .half = s->half, .relu = fused && attrs->norm.relu,
         .scale = scale, .shift = shift, .mean = v.mean,
         .of_dz = of_dz, .of_x = of_x, .constant = constant};

@@ -101,12 +101,15 @@ static void apply(const trmi_norm_forward *job, int64_t begin, int64_t end) {
 
 /* ---- backward ------------------------------------------------------------------------------------ */
 
-enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y };
+enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
 /* dy behind the ReLU. */
 INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, int64_t c, int n, vf x) {
     vf dy = lanes(job->dy, at, half, n);
-    if (mask == MASK_FROM_Y) {
+    if (mask == MASK_FROM_Y_OF_SUM) {
+        dy = vf_add(dy, lanes(job->dy2, at, half, n));
+    }
+    if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
         return vf_keep(vf_gt(lanes(job->y, at, half, n), vf_zero()), dy);
     }
     if (mask == MASK_FROM_X) {
@@ -150,18 +153,20 @@ INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t 
 }
 
 static int mask_of(const trmi_norm_backward *job) {
-    return !job->relu ? MASK_NONE : job->y ? MASK_FROM_Y : MASK_FROM_X;
+    return !job->relu ? MASK_NONE : job->dy2 ? MASK_FROM_Y_OF_SUM : job->y ? MASK_FROM_Y : MASK_FROM_X;
 }
 
 static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x) {
-    switch (mask_of(job) + (job->half ? 3 : 0)) {
-    case 0: sums_any(job, 0, MASK_NONE, begin, end, sum, sum_x); break;
-    case 1: sums_any(job, 0, MASK_FROM_X, begin, end, sum, sum_x); break;
-    case 2: sums_any(job, 0, MASK_FROM_Y, begin, end, sum, sum_x); break;
-    case 3: sums_any(job, 1, MASK_NONE, begin, end, sum, sum_x); break;
-    case 4: sums_any(job, 1, MASK_FROM_X, begin, end, sum, sum_x); break;
-    default: sums_any(job, 1, MASK_FROM_Y, begin, end, sum, sum_x); break;
+    switch (mask_of(job) + (job->half ? MASKS : 0)) {
+    case MASK_NONE: sums_any(job, 0, MASK_NONE, begin, end, sum, sum_x); break;
+    case MASK_FROM_X: sums_any(job, 0, MASK_FROM_X, begin, end, sum, sum_x); break;
+    case MASK_FROM_Y: sums_any(job, 0, MASK_FROM_Y, begin, end, sum, sum_x); break;
+    case MASK_FROM_Y_OF_SUM: sums_any(job, 0, MASK_FROM_Y_OF_SUM, begin, end, sum, sum_x); break;
+    case MASKS + MASK_NONE: sums_any(job, 1, MASK_NONE, begin, end, sum, sum_x); break;
+    case MASKS + MASK_FROM_X: sums_any(job, 1, MASK_FROM_X, begin, end, sum, sum_x); break;
+    case MASKS + MASK_FROM_Y: sums_any(job, 1, MASK_FROM_Y, begin, end, sum, sum_x); break;
+    default: sums_any(job, 1, MASK_FROM_Y_OF_SUM, begin, end, sum, sum_x); break;
     }
 }
 

@@ -18,6 +18,7 @@ typedef struct trmi_norm_forward {
 
 typedef struct trmi_norm_backward {
     const void *dy, *x, *y; /* y NULL: the mask is x * scale + shift > 0 */
+    const void *dy2;        /* NULL, or added to dy; only where dz is wanted and y is given */
     void *dx, *dz;          /* dz NULL = not wanted; else it is written by sums, read by apply */
     int64_t channels;
     int half;

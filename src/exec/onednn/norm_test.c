@@ -124,7 +124,7 @@ static void compare(const bench *b, const char *fast, const char *slow, double t
     }
 }
 
-static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s) {
+static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool two) {
     bench b = {.step = {.kind = TRMI_STEP_OP, .op_kind = kind, .name = "norm"}};
     trm_shape channels = trm_shape_of(s->shape.dim[1]);
     bool grad = kind == TRMI_OP_NORM_ACT_GRAD || kind == TRMI_OP_BATCH_NORM_GRAD;
@@ -143,6 +143,9 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s) {
         }
         for (int i = 0; i < (plain ? 3 : 4); i++) {
             b.in[n++] = add(&b, &channels, TRM_FLOAT32);
+        }
+        if (b.attrs.norm.from_y && two) {
+            b.in[n++] = add(&b, &s->shape, s->dtype);
         }
     } else {
         b.in[n++] = add(&b, &s->shape, s->dtype);
@@ -208,7 +211,8 @@ static void all_kinds_equal_the_reference(void **state) {
                 bool legal = !(bare && (s.relu || s.residual)) &&
                              !(kinds[k] == TRMI_OP_NORM_ACT_APPLY && s.residual) && !(s.residual && !s.relu);
                 if (legal) {
-                    check(backend, kinds[k], &s);
+                    check(backend, kinds[k], &s, false);
+                    check(backend, kinds[k], &s, true);
                 }
             }
         }

@@ -107,6 +107,7 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
     extents e = extents_of(&x->shape);
     double count = (double)(e.n * e.rest);
     bool relu = beta != NULL && args->attrs->norm.relu;
+    const trm_tensor *dy2 = args->inputs_count > 7 ? &args->inputs[7] : NULL;
     for (int64_t c = 0; c < e.c; c++) {
         double m = trmi_ref_get(mean, c), s = trmi_ref_get(inv_std, c), g = trmi_ref_get(gamma, c);
         double sum = 0, sum_hat = 0;
@@ -114,6 +115,7 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
             for (int64_t i = 0; i < e.n * e.rest; i++) {
                 int64_t k = at(&e, i / e.rest, c, i % e.rest);
                 double hat = (trmi_ref_get(x, k) - m) * s, dz = trmi_ref_get(dy, k);
+                dz += dy2 != NULL ? trmi_ref_get(dy2, k) : 0;
                 if (relu) {
                     double out = y != NULL ? trmi_ref_get(y, k) : g * hat + trmi_ref_get(beta, c);
                     dz = out > 0 ? dz : 0;
