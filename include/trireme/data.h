@@ -126,8 +126,8 @@ typedef struct trm_transform {
 } trm_transform;
 
 /* JPEG to RGB. Gray and CMYK content is converted, anything else is TRM_CORRUPT naming the file.
- * Decodes at 1/2, 1/4 or 1/8 where the following crop or resize still shrinks the result, unless
- * `exact`. */
+ * Unless `exact`, takes libjpeg-turbo's faster chroma upsampling, and decodes at 1/2, 1/4 or 1/8
+ * where the following crop or resize still shrinks the result. */
 TRM_API trm_transform trm_transform_decode(bool exact);
 /* A uniformly placed window of height x width in the image with `padding` zeros on each side. */
 TRM_API trm_transform trm_transform_random_crop(int64_t height, int64_t width, int64_t padding);
@@ -238,6 +238,53 @@ TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_fi
  *   owns  caller, free with trm_dataset_text_free; NULL if memory is out */
 TRM_API char *trm_dataset_describe(trm_dataset *dataset);
 TRM_API void trm_dataset_text_free(char *text);
+
+/* ---- named pipelines --------------------------------------------------------------------- */
+
+struct trm_click_options; /* data_click.h */
+
+/* What the command line says about data, in one struct; zero means the default. */
+typedef struct trm_dataset_spec {
+    /* NULL or "auto" looks at the path; else synth (the generated shapes), random, cifar10,
+     * imagefolder, tfrecord (of images), clicks (generated), criteo, avazu, csv, libsvm,
+     * tfrecord-clicks. */
+    const char *kind;
+    const char *path; /* file or folder; "synth" gives the shapes, "clicks" the generated clicks */
+    trm_usage usage;
+    int64_t batch_size; /* 0 = 32 */
+    int64_t image_size; /* 0 = 32 for CIFAR-10 and shapes, 224 otherwise */
+    int64_t classes;    /* random only; 0 = 10 */
+    int64_t shard_count, shard_index; /* 0 = 1 */
+    uint64_t seed;
+    int64_t prefetch_depth, threads; /* 0 = 4 ahead by one thread; depth -1 = none */
+    bool channels_last;
+    bool no_augment; /* the training set in the evaluation's form, in order */
+    /* Guide 002 to the letter, for CIFAR-10: every *batch*.bin file (so the test set too), mean and
+     * std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation. */
+    bool exact_guide;
+    const struct trm_click_options *click;
+} trm_dataset_spec;
+
+/* The pipeline of the guide for this data. Train: permuted, augmented (crop and flip at 32, decode,
+ * random resized crop and flip otherwise), shards wrap, the remainder is dropped. Test: in order,
+ * not augmented (resize and centre crop), shards pad, the remainder is kept.
+ * TRM_INVALID names what was expected when nothing fits; else as the source. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out,
+                                                 trm_error *err);
+
+/* ---- measuring -------------------------------------------------------------------------- */
+
+typedef struct trm_data_rate {
+    int64_t samples;
+    double microseconds_per_sample; /* median over batches of one thread's CPU time: read, decode,
+                                     * transform, store */
+    /* For encoded images: libjpeg-turbo's own full decode of the same bytes to RGB, in turns with the
+     * above in the same run, and the median over batches of its time over ours; 0 otherwise. */
+    double decode_microseconds_per_sample, decode_ratio;
+} trm_data_rate;
+/* Runs the pipeline of an unread dataset on the calling thread for about `seconds`. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_bench(trm_dataset *dataset, double seconds,
+                                                  trm_data_rate *out, trm_error *err);
 
 #ifdef __cplusplus
 }

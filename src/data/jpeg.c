@@ -59,10 +59,13 @@ trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t byt
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a JPEG decoder");
         }
     }
-    int width, height, subsampling, space;
-    if (tjDecompressHeader3(scratch->decoder, data, bytes, &width, &height, &subsampling, &space)) {
+    /* A header without an image in it succeeds and writes nothing. */
+    int width = 0, height = 0, subsampling = 0, space = 0;
+    int failed = tjDecompressHeader3(scratch->decoder, data, bytes, &width, &height, &subsampling,
+                                     &space);
+    if (failed || (width == 0 && height == 0)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG header: %s",
-                         tjGetErrorStr2(scratch->decoder));
+                         failed ? tjGetErrorStr2(scratch->decoder) : "no image follows");
     }
     if (width < 1 || height < 1 || width > SIDE_MAX || height > SIDE_MAX ||
         (int64_t)width * height > pixels_max) {
@@ -95,8 +98,8 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
 static bool harmless(const char *warning) { return strstr(warning, "extraneous bytes") != NULL; }
 
 trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
-                            const trmi_jpeg *jpeg, int divisor, const uint8_t **pixels,
-                            int64_t *row_bytes, trm_error *err) {
+                            const trmi_jpeg *jpeg, int divisor, bool exact,
+                            const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
     int64_t width = (jpeg->width + divisor - 1) / divisor;
     int64_t height = (jpeg->height + divisor - 1) / divisor;
     size_t needed = (size_t)(width * height * (jpeg->cmyk ? 4 : 3)) + SLACK_BYTES;
@@ -106,7 +109,8 @@ trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t b
                          (long long)width, (long long)height);
     }
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,
-                               jpeg->cmyk ? TJPF_CMYK : TJPF_RGB, 0);
+                               jpeg->cmyk ? TJPF_CMYK : TJPF_RGB,
+                               exact ? 0 : TJFLAG_FASTUPSAMPLE);
     if (failed && (tjGetErrorCode(scratch->decoder) != TJERR_WARNING ||
                    !harmless(tjGetErrorStr2(scratch->decoder)))) {
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG data: %s",

@@ -14,11 +14,11 @@ typedef struct trmi_jpeg {
  * over 65,500 a side or 256 million pixels. */
 trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes, trmi_jpeg *out,
                           trm_error *err);
-/* Decodes at 1/divisor (1, 2, 4, 8) into the scratch: ceil(height/divisor) rows of *row_bytes.
+/* Decodes at 1/divisor (1, 2, 4, 8), with plain chroma upsampling unless `exact`, into the scratch: ceil(height/divisor) rows of *row_bytes.
  * TRM_CORRUPT if the data ends early or is damaged. */
 trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
-                            const trmi_jpeg *jpeg, int divisor, const uint8_t **pixels,
-                            int64_t *row_bytes, trm_error *err);
+                            const trmi_jpeg *jpeg, int divisor, bool exact,
+                            const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
 void trmi_jpeg_close(trmi_scratch *scratch);
 
 #endif

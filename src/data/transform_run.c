@@ -207,21 +207,22 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_scratch *scratch
     const trm_transform *next =
         *step + 1 < chain->count && resizes(&chain->steps[*step + 1]) ? &chain->steps[*step + 1]
                                                                       : NULL;
+    int32_t first = *step;
     int divisor = 1;
     int64_t out_height = 0, out_width = 0;
     trmi_rect rect = {0};
     if (next != NULL) {
         d.counter += 16;
         rect = resize_window(next, jpeg.height, jpeg.width, &d, &out_height, &out_width);
-        while (!chain->steps[*step].exact && divisor < 8 &&
+        while (!chain->steps[first].exact && divisor < 8 &&
                rect.height / (divisor * 2) >= (double)out_height &&
                rect.width / (divisor * 2) >= (double)out_width) {
             divisor *= 2;
         }
     }
     v->row = 0;
-    TRMI_TRY(trmi_jpeg_decode(scratch, sample->data, sample->bytes, &jpeg, divisor, &v->data,
-                              &v->row, err));
+    TRMI_TRY(trmi_jpeg_decode(scratch, sample->data, sample->bytes, &jpeg, divisor,
+                              chain->steps[first].exact, &v->data, &v->row, err));
     v->pixel = 3;
     v->channel = 1;
     v->rows = v->height = (jpeg.height + divisor - 1) / divisor;
