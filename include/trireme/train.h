@@ -1,0 +1,242 @@
+/* trireme/train.h: the conductor. A model is a network, a loss, an optimiser and a learning rate; it
+ * is trained on a dataset, evaluated, saved and resumed.
+ *
+ *     trm_model *model;
+ *     trm_model_create(&(trm_model_options){.network = network, .data = train_set,
+ *                          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+ *                          .learning_rate = {.base = 0.01}}, &model, &err);
+ *     trm_model_train(model, &(trm_train_options){.data = train_set, .epochs = 10,
+ *                         .callbacks = {trm_loss_monitor(1, puts)}}, &err);
+ *     trm_model_evaluate(model, test_set, &result, &err);
+ *     trm_model_destroy(model);
+ *
+ * An epoch is one pass over the dataset. A step is one update of the parameters. The same seed,
+ * data and options give the same bits, in sink mode or not, stopped and resumed or not.
+ *   thread  one thread at a time per model (trm_model_request_stop excepted)
+ *   alloc   nothing in a step, after the first of each training call
+ */
+#ifndef TRIREME_TRAIN_H
+#define TRIREME_TRAIN_H
+
+#include "trireme/base.h"
+#include "trireme/data.h"
+#include "trireme/exec.h"
+#include "trireme/graph.h"
+#include "trireme/save.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- networks and losses ----------------------------------------------------------------- */
+
+/* The fields of a batch as inputs of a graph. */
+typedef struct trm_inputs trm_inputs;
+/* The input of this name ("image", "label"); TRM_NO_NODE, and the graph keeps an error that lists
+ * the names there are, if the dataset has no such field. */
+TRM_API trm_node trm_inputs_get(const trm_inputs *inputs, const char *name);
+
+/* From inputs to logits. Called once for the training graph and once for the evaluation graph
+ * (trm_graph_is_training tells which); both times it must make the same parameters. */
+typedef trm_node (*trm_network)(trm_graph *graph, const trm_inputs *inputs, void *context);
+/* From logits to the scalar loss. In an evaluation graph the rows that pad the last batch have
+ * integer labels -1 and must not count; the losses below see to that. */
+typedef trm_node (*trm_loss)(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
+                             void *context);
+
+/* Mean softmax cross-entropy of the field "label"; `context` is a const trm_xent_options * or
+ * NULL. The default of a model. An evaluation graph leaves label smoothing out. */
+TRM_API trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
+                                  void *context);
+/* Guide 002's SoftmaxCrossEntropyExpand as a model's loss; context unused. */
+TRM_API trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits,
+                                         const trm_inputs *inputs, void *context);
+/* Mean logistic loss of the field "label" (float32, 0 or 1) for logits [N] or [N, 1]. */
+TRM_API trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
+                                   void *context);
+
+/* Guide 002's loss made of small operators: max, sub, exp, sum, div, one-hot, log, mul, sum, mul,
+ * mean. logits [N, K], labels int32 [N] -> scalar. The same value and gradient as
+ * trm_softmax_cross_entropy to 1e-6 while no probability underflows. */
+TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node logits,
+                                                  trm_node labels);
+
+/* ---- learning rate ------------------------------------------------------------------------ */
+
+typedef enum trm_decay {
+    TRM_DECAY_CONSTANT,
+    TRM_DECAY_STEP,      /* base * gamma^(number of boundaries passed) */
+    TRM_DECAY_COSINE,    /* from base to end along half a cosine */
+    TRM_DECAY_POLYNOMIAL /* end + (base - end) * (1 - progress)^power */
+} trm_decay;
+
+/* A pure function of the global step. Zero means the default. */
+typedef struct trm_learning_rate {
+    trm_decay decay;
+    double base;          /* the rate after warm-up; must be given */
+    double end;           /* COSINE, POLYNOMIAL: the rate at total_steps */
+    double gamma;         /* STEP: 0.1 when 0 */
+    int64_t every_steps;  /* STEP: a boundary each so many steps; 0 = total_steps / 3, at least 1 */
+    double power;         /* POLYNOMIAL: 1 when 0 */
+    int64_t warmup_steps; /* linear from warmup_start to base over these steps */
+    double warmup_start;
+    int64_t total_steps;  /* 0 = the steps of the training call */
+} trm_learning_rate;
+/* The rate of the update that makes global step `step` + 1 (so the first has step 0). Warm-up step
+ * s of w has start + (base - start) * (s + 1) / w; decay progresses over the steps after warm-up.
+ *   thread  any */
+TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step);
+
+/* ---- model -------------------------------------------------------------------------------- */
+
+typedef struct trm_model trm_model;
+
+typedef struct trm_model_options {
+    trm_network network;
+    void *network_context; /* must outlive the model, as loss_context */
+    trm_loss loss;         /* NULL = trm_loss_softmax */
+    void *loss_context;
+    trm_optimizer_options optimizer;
+    trm_learning_rate learning_rate;
+    trm_dataset *data;      /* shapes of the inputs; borrowed during the call */
+    const char *backend;    /* as in trm_exec_options, like all that follow */
+    trm_precision precision;
+    int threads;
+    uint64_t seed;
+    bool no_fusion;
+    int32_t accumulate;      /* batches per step; an epoch's last incomplete group is left out */
+    const char *tuning_file;
+    bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
+    const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
+} trm_model_options;
+
+/* Builds and compiles.
+ *   error  INVALID (options, graph), NOMEM (bytes needed and present), and those of trm_exec_create */
+TRM_API TRM_MUST_USE trm_status trm_model_create(const trm_model_options *options, trm_model **out,
+                                                 trm_error *err);
+TRM_API void trm_model_destroy(trm_model *model);
+
+/* The compiled training program (evaluation program if evaluation_only). owns: the model. */
+TRM_API trm_exec *trm_model_exec(trm_model *model);
+/* The graph it was compiled from, before differentiation; `logits` may be NULL. owns: the model. */
+TRM_API const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits);
+/* Steps done since the initial values. */
+TRM_API uint64_t trm_model_global_step(const trm_model *model);
+
+/* Ends the running trm_model_train after its current step, in sink mode too: callbacks save, and it
+ * returns TRM_CANCELLED. Without a running one, the next returns at once.
+ *   thread  any; may be called from a signal handler */
+TRM_API void trm_model_request_stop(trm_model *model);
+
+/* A few named numbers that travel with the model's checkpoints (the best loss so far, say): for
+ * callbacks that must survive a resume. At most 32 of at most 47 letters. */
+TRM_API TRM_MUST_USE trm_status trm_model_note(trm_model *model, const char *name, double value,
+                                               trm_error *err);
+/* False if there is none of this name. */
+TRM_API bool trm_model_noted(const trm_model *model, const char *name, double *value);
+
+/* ---- evaluation ---------------------------------------------------------------------------- */
+
+typedef struct trm_evaluation {
+    double loss;       /* mean over samples */
+    int64_t samples;
+    double seconds;
+    bool has_top;      /* logits [N, K] and integer labels */
+    double top1, top5; /* fractions */
+    bool has_auc;      /* logits [N] or [N, 1] and float labels */
+    double auc, logloss, calibration; /* see trireme/metrics.h */
+} trm_evaluation;
+
+/* One pass over `data` with the model's parameters and running statistics. The first call compiles
+ * the evaluation program for the dataset's batch size; it shares the parameters' memory.
+ *   error  INVALID (fields that the network lacks), those of the dataset, CANCELLED by a stop */
+TRM_API TRM_MUST_USE trm_status trm_model_evaluate(trm_model *model, trm_dataset *data,
+                                                   trm_evaluation *out, trm_error *err);
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* What callbacks see. Times are of this call of trm_model_train. */
+typedef struct trm_progress {
+    trm_model *model;
+    int64_t epoch;           /* from 1, over the model's life */
+    int64_t epochs;          /* where training is to end; 0 = open */
+    int64_t step;            /* within the epoch, from 1 */
+    int64_t epoch_steps;
+    uint64_t global_step;
+    float loss;              /* of this step; with accumulation the mean over its batches */
+    double learning_rate;    /* of this step */
+    int64_t step_samples, epoch_samples, samples; /* of this step, of this call in this epoch, in all */
+    double step_seconds;     /* sink mode: the mean of this epoch */
+    double wait_seconds;     /* of the epoch so far: waiting for the dataset */
+    double epoch_seconds;    /* since the epoch, or this call, began */
+    double seconds;          /* since this call began */
+    double busy_seconds;     /* of that, in steps: not in callbacks */
+    const trm_evaluation *evaluation; /* the latest; NULL before the first */
+    const char *checkpoint;  /* on_checkpoint: what was written */
+    bool stopping;           /* on_end: on request, before the epochs were done */
+} trm_progress;
+
+/* TRM_OK goes on, TRM_END asks to stop after this step or epoch (training returns TRM_OK), anything
+ * else ends training with that error. */
+typedef trm_status (*trm_hook)(void *context, const trm_progress *progress, trm_error *err);
+
+/* Hooks that are NULL are skipped; a callback without any hook ends the list. The training call
+ * takes the callback: it calls `destroy` at its end, whatever happens. */
+typedef struct trm_callback {
+    trm_hook on_begin;      /* after the position is known, before the first step */
+    trm_hook on_epoch_begin;
+    trm_hook on_gradients;  /* gradients are complete, parameters still old (trm_exec_ranges) */
+    trm_hook on_step_end;   /* sink mode: once, after the epoch's last step */
+    trm_hook on_epoch_end;
+    trm_hook on_evaluated;
+    trm_hook on_checkpoint;
+    trm_hook on_end;        /* all epochs done, or stopped; not after an error */
+    void (*destroy)(void *context);
+    void *context;
+    bool last; /* its hooks run after those of the others (a checkpoint must see their state) */
+} trm_callback;
+
+#define TRM_MAX_CALLBACKS 16
+
+typedef struct trm_train_options {
+    trm_dataset *data;
+    int64_t epochs; /* train until the model has seen so many epochs in all */
+    int64_t steps;  /* or until it has made so many steps in all; 0 = no such limit */
+    bool sink;      /* an epoch runs without per-step callbacks; same bits */
+    trm_callback callbacks[TRM_MAX_CALLBACKS];
+} trm_train_options;
+
+/* Trains from where the model is (its start, or the resumed position).
+ *   error  CANCELLED (trm_model_request_stop), DIVERGED (naming the first operator), those of the
+ *          dataset, of the callbacks, and INVALID */
+TRM_API TRM_MUST_USE trm_status trm_model_train(trm_model *model, const trm_train_options *options,
+                                                trm_error *err);
+
+/* The number of steps of an epoch of `data`, with the model's accumulation. */
+TRM_API int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data);
+
+/* ---- checkpoints ---------------------------------------------------------------------------- */
+
+/* Saves the whole state through `writer` (trireme/save.h) as directory/ckpt-STEP: parameters and
+ * states in part "model", slots in part "optimizer", and step, epoch, position in the data, seed
+ * and notes. Only between steps: from a callback, or outside of training.
+ *   error  those of trm_checkpoint_save: what was there before is intact */
+TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer,
+                                               trm_error *err);
+/* Takes everything from a checkpoint, or the newest sound one of a directory of several; damaged
+ * ones are skipped with a warning in the log. The next trm_model_train continues bit for bit.
+ *   error  TRM_END: none there, nothing changed; CORRUPT: only damaged ones; INVALID: of another
+ *          network, optimiser, batch size or seed */
+TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *path,
+                                                 trm_error *err);
+/* Takes only parameters and states, from a checkpoint (or the newest sound one of a directory of
+ * several) or a .safetensors file. Every one must be there with its shape; with `partial` those
+ * that are missing or of another shape keep their values, and `*skipped` (may be NULL) counts them.
+ *   error  IO, CORRUPT, INVALID naming the first tensor that does not fit */
+TRM_API TRM_MUST_USE trm_status trm_model_load(trm_model *model, const char *path, bool partial,
+                                               int32_t *skipped, trm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,10 @@
+/* train/callback.h: shared by the callbacks that come with the library. */
+#ifndef TRMI_TRAIN_CALLBACK_H
+#define TRMI_TRAIN_CALLBACK_H
+
+#include "trireme/callbacks.h"
+
+/* A callback that makes training fail with NOMEM before its first step. */
+trm_callback trmi_callback_no_memory(void);
+
+#endif

@@ -1,0 +1,248 @@
+#include "trireme/callbacks.h"
+
+#include "train/callback.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- shared ---------------------------------------------------------------------------------- */
+
+static trm_status no_memory(void *context, const trm_progress *progress, trm_error *err) {
+    (void)context;
+    (void)progress;
+    return TRMI_FAIL(err, TRM_NOMEM, "no memory for a callback");
+}
+
+trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = no_memory}; }
+
+/* ---- loss and time monitors -------------------------------------------------------------------- */
+
+typedef struct monitor {
+    trm_print print;
+    int64_t every;
+} monitor;
+
+static void print_loss(const monitor *m, const trm_progress *p) {
+    char line[96];
+    snprintf(line, sizeof line, "epoch: %lld step: %lld, loss is %.8g", (long long)p->epoch,
+             (long long)p->step, (double)p->loss);
+    m->print(line);
+}
+
+static trm_status loss_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    const monitor *m = context;
+    /* In sink mode the one call is for the epoch's last step. */
+    bool end = p->step == p->epoch_steps;
+    if (m->every > 0 ? (p->step % m->every == 0 || end) : end) {
+        print_loss(m, p);
+    }
+    return TRM_OK;
+}
+
+static trm_status time_epoch(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    const monitor *m = context;
+    char line[96];
+    double ms = p->epoch_seconds * 1e3;
+    int64_t steps = p->epoch_samples > 0 && p->step_samples > 0
+                        ? (p->epoch_samples + p->step_samples - 1) / p->step_samples
+                        : p->epoch_steps;
+    snprintf(line, sizeof line, "epoch time: %5.3f ms, per step time: %5.3f ms", ms,
+             ms / (double)(steps > 0 ? steps : 1));
+    m->print(line);
+    return TRM_OK;
+}
+
+static trm_callback make_monitor(trm_print print, int64_t every) {
+    monitor *m = trmi_alloc(sizeof *m);
+    if (m == NULL) {
+        return trmi_callback_no_memory();
+    }
+    *m = (monitor){.print = print, .every = every};
+    return (trm_callback){.destroy = trmi_free, .context = m};
+}
+
+trm_callback trm_loss_monitor(int64_t every, trm_print print) {
+    trm_callback c = make_monitor(print, every);
+    if (c.context != NULL) {
+        c.on_step_end = loss_step;
+    }
+    return c;
+}
+
+trm_callback trm_time_monitor(trm_print print) {
+    trm_callback c = make_monitor(print, 0);
+    if (c.context != NULL) {
+        c.on_epoch_end = time_epoch;
+    }
+    return c;
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------------- */
+
+typedef struct checkpoints {
+    trm_model_checkpoint_options options; /* directory is a copy */
+    char *directory;
+    trm_checkpoint_writer *writer;
+    double saved_at;
+    /* What the newest checkpoint holds; epoch -1 before the first. */
+    int64_t epoch, epoch_step;
+} checkpoints;
+
+static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
+    checkpoints *c = context;
+    c->saved_at = trmi_os_now();
+    c->epoch = p->model->epoch;
+    c->epoch_step = p->global_step > 0 ? p->model->epoch_step : -1;
+    const trm_checkpoint_options options = {.keep = c->options.keep};
+    return trm_checkpoint_writer_open(c->directory, &options, &c->writer, err);
+}
+
+static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, trm_error *err) {
+    const trm_model *model = p->model;
+    if (c->epoch == model->epoch && c->epoch_step == model->epoch_step) {
+        return TRM_OK;
+    }
+    trm_status status = trm_model_save(p->model, c->writer, err);
+    if (status != TRM_OK) {
+        return trmi_error_append(err, " (while saving step %llu)",
+                                 (unsigned long long)p->global_step);
+    }
+    c->epoch = model->epoch;
+    c->epoch_step = model->epoch_step;
+    c->saved_at = trmi_os_now();
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ckpt-%llu", c->directory, (unsigned long long)p->global_step);
+    return trmi_tell_checkpoint(p, path, err);
+}
+
+static bool is_due(const checkpoints *c, const trm_progress *p) {
+    const trm_model_checkpoint_options *o = &c->options;
+    return (o->every_steps > 0 && p->global_step % (uint64_t)o->every_steps == 0) ||
+           (o->every_seconds > 0 && trmi_os_now() - c->saved_at >= o->every_seconds);
+}
+
+static trm_status checkpoint_step(void *context, const trm_progress *p, trm_error *err) {
+    return is_due(context, p) ? checkpoint_save(context, p, err) : TRM_OK;
+}
+
+static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_error *err) {
+    checkpoints *c = context;
+    int64_t every = c->options.every_epochs;
+    if (every == 0 && c->options.every_steps == 0 && c->options.every_seconds == 0) {
+        every = 1;
+    }
+    return every > 0 && p->epoch % every == 0 ? checkpoint_save(c, p, err) : TRM_OK;
+}
+
+static trm_status checkpoint_end(void *context, const trm_progress *p, trm_error *err) {
+    checkpoints *c = context;
+    TRMI_TRY(checkpoint_save(c, p, err));
+    trm_checkpoint_writer *writer = c->writer;
+    c->writer = NULL;
+    return trm_checkpoint_writer_close(writer, err);
+}
+
+static void checkpoint_destroy(void *context) {
+    checkpoints *c = context;
+    (void)!trm_checkpoint_writer_close(c->writer, NULL); /* an error is on its way already */
+    trmi_free(c->directory);
+    trmi_free(c);
+}
+
+trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
+    checkpoints *c = trmi_alloc(sizeof *c);
+    char *directory = trmi_alloc(strlen(options->directory) + 1);
+    if (c == NULL || directory == NULL) {
+        trmi_free(c);
+        trmi_free(directory);
+        return trmi_callback_no_memory();
+    }
+    strcpy(directory, options->directory);
+    c->options = *options;
+    c->directory = directory;
+    c->epoch = -1;
+    return (trm_callback){.on_begin = checkpoint_begin,
+                          .on_step_end = checkpoint_step,
+                          .on_epoch_end = checkpoint_epoch,
+                          .on_end = checkpoint_end,
+                          .destroy = checkpoint_destroy,
+                          .context = c,
+                          .last = true};
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------------ */
+
+typedef struct evaluator {
+    trm_dataset *data;
+    int64_t every;
+} evaluator;
+
+static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error *err) {
+    const evaluator *e = context;
+    if (p->epoch % e->every != 0) {
+        return TRM_OK;
+    }
+    trm_evaluation evaluation;
+    TRMI_TRY(trm_model_evaluate(p->model, e->data, &evaluation, err));
+    return trmi_tell_evaluated(p, &evaluation, err);
+}
+
+trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
+    evaluator *e = trmi_alloc(sizeof *e);
+    if (e == NULL) {
+        return trmi_callback_no_memory();
+    }
+    *e = (evaluator){.data = data, .every = every_epochs > 0 ? every_epochs : 1};
+    return (trm_callback){.on_epoch_end = evaluate_epoch, .destroy = trmi_free, .context = e};
+}
+
+/* ---- early stop -------------------------------------------------------------------------------------- */
+
+#define NOTE_BEST "early_stop.best"
+#define NOTE_BAD "early_stop.without_improvement"
+
+static trm_status watch(const trm_early_stop_options *o, const trm_progress *p, double value,
+                        trm_error *err) {
+    double best, bad = 0;
+    bool first = !trm_model_noted(p->model, NOTE_BEST, &best);
+    (void)trm_model_noted(p->model, NOTE_BAD, &bad);
+    double gain = o->watch == TRM_WATCH_TOP1 ? value - best : best - value;
+    if (first || gain > o->min_delta) {
+        TRMI_TRY(trm_model_note(p->model, NOTE_BEST, value, err));
+        return trm_model_note(p->model, NOTE_BAD, 0, err);
+    }
+    TRMI_TRY(trm_model_note(p->model, NOTE_BAD, bad + 1, err));
+    int64_t patience = o->patience > 0 ? o->patience : 1;
+    return bad + 1 >= (double)patience ? TRM_END : TRM_OK;
+}
+
+static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *err) {
+    return watch(context, p, (double)p->loss, err);
+}
+
+static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
+    const trm_early_stop_options *o = context;
+    return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
+}
+
+trm_callback trm_early_stop(const trm_early_stop_options *options) {
+    trm_early_stop_options *o = trmi_alloc(sizeof *o);
+    if (o == NULL) {
+        return trmi_callback_no_memory();
+    }
+    *o = *options;
+    trm_callback c = {.destroy = trmi_free, .context = o};
+    if (o->watch == TRM_WATCH_LOSS) {
+        c.on_epoch_end = stop_epoch;
+    } else {
+        c.on_evaluated = stop_evaluated;
+    }
+    return c;
+}

@@ -1,0 +1,110 @@
+#include "train/model.h"
+
+#include "trireme/metrics.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <string.h>
+
+/* What an evaluation adds up. */
+typedef struct sums {
+    double loss;
+    int64_t samples;
+    trm_top_k top;
+} sums;
+
+/* True when logits [N, K] face integer labels. */
+static bool is_classification(const trmi_compiled *c) {
+    trm_shape shape = trm_node_shape(c->graph, c->logits);
+    return c->label >= 0 && c->target[c->label].dtype == TRM_INT32 && shape.rank == 2;
+}
+static bool is_binary(const trmi_compiled *c) {
+    trm_shape shape = trm_node_shape(c->graph, c->logits);
+    return c->label >= 0 && c->target[c->label].dtype == TRM_FLOAT32 &&
+           trm_shape_count(&shape) == c->batch;
+}
+
+static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
+    trm_batch_field first;
+    TRMI_TRY(trm_dataset_check(data, err));
+    int64_t batch = trm_dataset_field(data, 0, &first) ? first.tensor.shape.dim[0] : 0;
+    if (model->evaluate.exec != NULL && model->evaluate.batch != batch) {
+        if (model->options.evaluation_only) {
+            return TRMI_FAIL(err, TRM_INVALID, "the model was compiled for batches of %lld, not %lld",
+                             (long long)model->evaluate.batch, (long long)batch);
+        }
+        trmi_compiled_free(&model->evaluate);
+    }
+    if (model->evaluate.exec == NULL) {
+        TRMI_TRY(trmi_compile(model, data, false, &model->evaluate, err));
+    }
+    if (!is_binary(&model->evaluate)) {
+        return TRM_OK;
+    }
+    if (model->auc == NULL) {
+        TRMI_TRY(trm_auc_create(&model->auc, err));
+    }
+    trm_auc_reset(model->auc);
+    return TRM_OK;
+}
+
+static trm_status one_batch(trm_model *model, const trm_batch *batch, sums *s, trm_error *err) {
+    trmi_compiled *c = &model->evaluate;
+    TRMI_TRY(trmi_feed(c, batch, err));
+    TRMI_TRY(trm_exec_forward(c->exec, err));
+    s->loss += (double)trm_exec_loss(c->exec) * (double)batch->samples;
+    s->samples += batch->samples;
+    if (!is_classification(c) && !is_binary(c)) {
+        return TRM_OK;
+    }
+    trm_tensor logits;
+    TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
+    const void *labels = batch->fields[c->label].tensor.data;
+    if (is_binary(c)) {
+        trm_auc_add(model->auc, logits.data, labels, batch->samples);
+    } else {
+        trm_top_k_add(&s->top, logits.data, labels, batch->samples, logits.shape.dim[1]);
+    }
+    return TRM_OK;
+}
+
+static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
+    const trmi_compiled *c = &model->evaluate;
+    memset(out, 0, sizeof *out);
+    out->samples = s->samples;
+    out->loss = s->samples > 0 ? s->loss / (double)s->samples : 0;
+    out->has_auc = is_binary(c);
+    out->has_top = !out->has_auc && is_classification(c);
+    if (out->has_top) {
+        out->top1 = trm_top_k_value(&s->top, 1);
+        out->top5 = trm_top_k_value(&s->top, 5);
+    }
+    if (out->has_auc) {
+        out->auc = trm_auc_value(model->auc);
+        out->logloss = trm_auc_logloss(model->auc);
+        out->calibration = trm_auc_calibration(model->auc);
+        out->loss = out->logloss; /* the program's loss would count the padding */
+    }
+}
+
+trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
+                              trm_error *err) {
+    TRMI_TRY(ready(model, data, err));
+    double begin = trmi_os_now();
+    sums s = {0};
+    TRMI_TRY(trm_dataset_seek(data, 0, 0, err));
+    int64_t batches = trm_dataset_epoch_batches(data);
+    for (int64_t i = 0; i < batches; i++) {
+        if (atomic_load(&model->stop)) {
+            return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request in batch %lld of an evaluation",
+                             (long long)i + 1);
+        }
+        const trm_batch *batch;
+        TRMI_TRY(trmi_next_batch(data, &batch, err));
+        TRMI_TRY(one_batch(model, batch, &s, err));
+    }
+    conclude(model, &s, out);
+    out->seconds = trmi_os_now() - begin;
+    return TRM_OK;
+}

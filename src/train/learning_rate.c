@@ -1,0 +1,38 @@
+#include "trireme/train.h"
+
+#include <math.h>
+
+static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+
+static double stepped(const trm_learning_rate *rate, double step) {
+    double every = (double)rate->every_steps;
+    if (every <= 0) {
+        every = (double)(rate->total_steps / 3 > 0 ? rate->total_steps / 3 : 1);
+    }
+    double gamma = rate->gamma != 0 ? rate->gamma : 0.1;
+    return rate->base * pow(gamma, floor(step / every));
+}
+
+double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
+    double warmup = (double)(rate->warmup_steps > 0 ? rate->warmup_steps : 0);
+    double at = (double)step;
+    if (at < warmup) {
+        return rate->warmup_start + (rate->base - rate->warmup_start) * (at + 1) / warmup;
+    }
+    at -= warmup;
+    double span = (double)rate->total_steps - warmup;
+    double progress = span > 0 ? clamp01(at / span) : 1;
+    switch (rate->decay) {
+    case TRM_DECAY_STEP:
+        return stepped(rate, at);
+    case TRM_DECAY_COSINE:
+        return rate->end + (rate->base - rate->end) * 0.5 * (1 + cos(acos(-1.0) * progress));
+    case TRM_DECAY_POLYNOMIAL: {
+        double power = rate->power != 0 ? rate->power : 1;
+        return rate->end + (rate->base - rate->end) * pow(1 - progress, power);
+    }
+    case TRM_DECAY_CONSTANT:
+        break;
+    }
+    return rate->base;
+}

@@ -1,0 +1,269 @@
+#include "train/model.h"
+
+#include "trireme/metrics.h"
+
+#include "base/error.h"
+#include "graph/graph_ir.h"
+
+#include <stdio.h>
+#include <string.h>
+
+trm_node trm_inputs_get(const trm_inputs *inputs, const char *name) {
+    trm_inputs *self = (trm_inputs *)inputs; /* const to networks; the cache of nodes is ours */
+    for (int32_t i = 0; i < self->count; i++) {
+        trm_batch_field *field = &self->fields[i];
+        if (strcmp(field->name, name) == 0) {
+            if (self->nodes[i].id == 0) {
+                self->nodes[i] =
+                    trm_input(self->graph, name, field->tensor.dtype, field->tensor.shape);
+            }
+            return self->nodes[i];
+        }
+    }
+    char names[160] = "none";
+    size_t at = 0;
+    for (int32_t i = 0; i < self->count && at < sizeof names; i++) {
+        at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
+                               self->fields[i].name);
+    }
+    trm_error err;
+    (void)TRMI_FAIL(&err, TRM_INVALID, "the network asks for '%s', but the dataset's fields are: %s",
+                    name, names);
+    trmi_graph_fail(self->graph, &err);
+    return TRM_NO_NODE;
+}
+
+int32_t trmi_accumulate(const trm_model *model) {
+    return model->options.accumulate > 1 ? model->options.accumulate : 1;
+}
+
+trmi_compiled *trmi_model_owner(trm_model *model) {
+    return model->options.evaluation_only ? &model->evaluate : &model->train;
+}
+
+void trmi_compiled_free(trmi_compiled *compiled) {
+    trm_exec_destroy(compiled->exec);
+    trm_graph_destroy(compiled->graph);
+    memset(compiled, 0, sizeof *compiled);
+}
+
+/* ---- compiling ---------------------------------------------------------------------------- */
+
+static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
+    TRMI_TRY(trm_dataset_check(data, err));
+    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
+           trm_dataset_field(data, inputs->count, &inputs->fields[inputs->count])) {
+        inputs->count++;
+    }
+    if (inputs->count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    return TRM_OK;
+}
+
+static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
+                              trm_error *err) {
+    const trm_model_options *o = &model->options;
+    out->logits = o->network(out->graph, inputs, o->network_context);
+    trm_loss loss = o->loss != NULL ? o->loss : trm_loss_softmax;
+    out->loss = loss(out->graph, out->logits, inputs, o->loss_context);
+    TRMI_TRY(trm_graph_check(out->graph, err));
+    trm_shape shape = trm_node_shape(out->graph, out->loss);
+    if (trm_shape_count(&shape) != 1 || out->loss.id == 0) {
+        char text[96];
+        return TRMI_FAIL(err, TRM_INVALID, "the loss must be a scalar, its shape is %s",
+                         trm_shape_format(&shape, text, sizeof text));
+    }
+    return TRM_OK;
+}
+
+static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
+    const trm_model_options *o = &model->options;
+    trm_exec_options exec = {
+        .loss = out->loss,
+        .backend = o->backend,
+        .precision = o->precision,
+        .threads = o->threads,
+        .seed = o->seed,
+        .no_fusion = o->no_fusion,
+        .tuning_file = o->tuning_file,
+    };
+    if (training) {
+        exec.optimizer = o->optimizer;
+        exec.accumulate = trmi_accumulate(model);
+    } else {
+        exec.outputs = &out->logits;
+        exec.outputs_count = 1;
+        exec.share = model->train.exec;
+    }
+    return trm_exec_create(out->graph, &exec, &out->exec, err);
+}
+
+static trm_status bind_feeds(const trm_inputs *inputs, trmi_compiled *out, trm_error *err) {
+    out->fields = inputs->count;
+    out->label = -1;
+    out->batch = inputs->fields[0].tensor.shape.dim[0];
+    for (int32_t i = 0; i < inputs->count; i++) {
+        if (strcmp(inputs->fields[i].name, "label") == 0) {
+            out->label = i;
+        }
+        if (inputs->nodes[i].id != 0) {
+            TRMI_TRY(trm_exec_input(out->exec, inputs->fields[i].name, &out->target[i], err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
+                        trm_error *err) {
+    memset(out, 0, sizeof *out);
+    trm_inputs inputs = {0};
+    trm_status status;
+    TRMI_TRY_GOTO(status, take_fields(data, &inputs, err), failed);
+    const trm_graph_options options = {.training = training};
+    TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
+    inputs.graph = out->graph;
+    TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
+    TRMI_TRY_GOTO(status, build_exec(model, training, out, err), failed);
+    TRMI_TRY_GOTO(status, bind_feeds(&inputs, out, err), failed);
+    return TRM_OK;
+failed:
+    trmi_compiled_free(out);
+    return status;
+}
+
+/* ---- feeding ------------------------------------------------------------------------------- */
+
+trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
+    for (int32_t i = 0; i < compiled->fields; i++) {
+        const trm_tensor *to = &compiled->target[i];
+        if (to->data == NULL) {
+            continue;
+        }
+        const trm_tensor *from = &batch->fields[i].tensor;
+        int64_t bytes = trm_tensor_bytes(from);
+        if (from->dtype != to->dtype || bytes > trm_tensor_bytes(to)) {
+            char a[96], b[96];
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
+                             batch->fields[i].name, trm_dtype_name(from->dtype),
+                             trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
+                             trm_shape_format(&to->shape, b, sizeof b));
+        }
+        memcpy(to->data, from->data, (size_t)bytes);
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err) {
+    trm_status status = trm_dataset_next(data, out, err);
+    if (status == TRM_END) {
+        status = trm_dataset_next(data, out, err);
+    }
+    if (status == TRM_END) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no batches");
+    }
+    return status;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static trm_status check_options(const trm_model_options *o, trm_error *err) {
+    if (o->network == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
+    }
+    if (o->data == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
+    }
+    if (!o->evaluation_only && !(o->learning_rate.base > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0",
+                         o->learning_rate.base);
+    }
+    return TRM_OK;
+}
+
+static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
+    trm_model_options *o = &model->options;
+    *o = *given;
+    o->data = NULL;
+    const char **strings[] = {&o->backend, &o->tuning_file, &o->description};
+    for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+        if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
+    TRMI_TRY(check_options(options, err));
+    trm_model *model = trmi_alloc(sizeof *model);
+    if (model == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
+    }
+    trm_status status;
+    TRMI_TRY_GOTO(status, copy_options(options, model, err), failed);
+    bool training = !options->evaluation_only;
+    TRMI_TRY_GOTO(status, trmi_compile(model, options->data, training, trmi_model_owner(model), err),
+                  failed);
+    *out = model;
+    return TRM_OK;
+failed:
+    trm_model_destroy(model);
+    return status;
+}
+
+void trm_model_destroy(trm_model *model) {
+    if (model == NULL) {
+        return;
+    }
+    trmi_compiled_free(&model->evaluate); /* before what it shares */
+    trmi_compiled_free(&model->train);
+    trm_auc_destroy(model->auc);
+    trmi_arena_free(&model->arena);
+    trmi_free(model);
+}
+
+trm_exec *trm_model_exec(trm_model *model) { return trmi_model_owner(model)->exec; }
+
+const trm_graph *trm_model_graph(const trm_model *model, trm_node *logits) {
+    const trmi_compiled *owner = trmi_model_owner((trm_model *)model);
+    if (logits != NULL) {
+        *logits = owner->logits;
+    }
+    return owner->graph;
+}
+
+uint64_t trm_model_global_step(const trm_model *model) {
+    return trm_exec_step(trmi_model_owner((trm_model *)model)->exec);
+}
+
+void trm_model_request_stop(trm_model *model) { atomic_store(&model->stop, 1); }
+
+trm_status trm_model_note(trm_model *model, const char *name, double value, trm_error *err) {
+    if (strlen(name) >= TRMI_NOTE_NAME_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "note '%s': a name has at most %d letters", name,
+                         TRMI_NOTE_NAME_MAX - 1);
+    }
+    int32_t i = 0;
+    while (i < model->notes_count && strcmp(model->notes[i].name, name) != 0) {
+        i++;
+    }
+    if (i == TRMI_NOTES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "note '%s': a model has at most %d notes", name,
+                         TRMI_NOTES_MAX);
+    }
+    snprintf(model->notes[i].name, TRMI_NOTE_NAME_MAX, "%s", name);
+    model->notes[i].value = value;
+    model->notes_count = i == model->notes_count ? i + 1 : model->notes_count;
+    return TRM_OK;
+}
+
+bool trm_model_noted(const trm_model *model, const char *name, double *value) {
+    for (int32_t i = 0; i < model->notes_count; i++) {
+        if (strcmp(model->notes[i].name, name) == 0) {
+            *value = model->notes[i].value;
+            return true;
+        }
+    }
+    return false;
+}

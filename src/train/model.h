@@ -1,0 +1,77 @@
+/* train/model.h: a model's inside.
+ *
+ *      network, loss ---> graph ---> exec      compiled for training, with the optimiser
+ *            \----------> graph ---> exec      compiled for evaluation, shares the parameters
+ *      dataset ---> batch fields ---> feeds ---^
+ *      position: epoch, steps of it that are done; notes of callbacks; a flag that asks to stop
+ */
+#ifndef TRMI_TRAIN_MODEL_H
+#define TRMI_TRAIN_MODEL_H
+
+#include "trireme/train.h"
+
+#include "base/memory.h"
+
+#include <stdatomic.h>
+
+/* Fields become inputs of the graph when the network first asks for them. */
+struct trm_inputs {
+    trm_graph *graph;
+    int32_t count;
+    trm_batch_field fields[TRM_MAX_BATCH_FIELDS];
+    trm_node nodes[TRM_MAX_BATCH_FIELDS]; /* id 0: nobody asked yet */
+};
+
+/* A graph with its program, and where in its input memory each field of a batch goes. */
+typedef struct trmi_compiled {
+    trm_graph *graph;
+    trm_node logits, loss;
+    trm_exec *exec;
+    int64_t batch;                           /* first dimension of the fields */
+    int32_t label;                           /* field "label", -1 if there is none */
+    int32_t fields;
+    trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
+} trmi_compiled;
+
+enum { TRMI_NOTES_MAX = 32, TRMI_NOTE_NAME_MAX = 48 };
+typedef struct trmi_note {
+    char name[TRMI_NOTE_NAME_MAX];
+    double value;
+} trmi_note;
+
+struct trm_model {
+    trm_model_options options; /* strings are copies in the arena, `data` is NULL */
+    trmi_arena arena;
+    trmi_compiled train, evaluate;
+    struct trm_auc *auc;    /* made when first needed */
+    int64_t epoch;          /* epochs done */
+    int64_t epoch_step;     /* steps of the next epoch that are done */
+    int64_t data_samples;    /* of the dataset of the latest training call */
+    int64_t resumed_samples; /* of the resumed run's, until training begins; 0 = not resumed */
+    float loss;             /* of the last step */
+    int32_t notes_count;
+    trmi_note notes[TRMI_NOTES_MAX];
+    atomic_int stop;
+};
+
+/* Graph, program and feeds for batches of `data`. `share` may be NULL.
+ *   owns  the caller, trmi_compiled_free; zeroes `out` on failure */
+trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
+                        trm_error *err);
+void trmi_compiled_free(trmi_compiled *compiled);
+/* The program that owns the parameters. */
+trmi_compiled *trmi_model_owner(trm_model *model);
+
+/* Copies the batch's fields into the program's inputs. INVALID when a shape is not the compiled one. */
+trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err);
+/* The next batch; passes over one TRM_END. */
+trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err);
+
+int32_t trmi_accumulate(const trm_model *model);
+
+/* From a callback of the running training: hands the news to all callbacks. */
+trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
+                               trm_error *err);
+trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err);
+
+#endif

@@ -1,0 +1,323 @@
+/* A model's whole state to a checkpoint and back.
+ *
+ *      part "model"      parameters and states      by the network's names
+ *      part "optimizer"  slots                      "conv1.weight/momentum"
+ *      info              step, seed, data position, the model's description
+ *      info.state_json   {"epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "notes"}
+ *
+ * What is read is checked as a whole before the first variable is written.
+ */
+#include "train/gather.h"
+#include "train/model.h"
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static void write_state(const trm_model *model, trmi_text *text) {
+    trmi_text_printf(text,
+                     "{\"epoch\":%lld,\"epoch_step\":%lld,\"batch\":%lld,\"accumulate\":%d,"
+                     "\"samples\":%lld,\"loss\":",
+                     (long long)model->epoch, (long long)model->epoch_step,
+                     (long long)model->train.batch, trmi_accumulate(model),
+                     (long long)model->data_samples);
+    trmi_text_json_number(text, model->loss);
+    trmi_text_printf(text, ",\"notes\":{");
+    for (int32_t i = 0; i < model->notes_count; i++) {
+        trmi_text_printf(text, "%s", i ? "," : "");
+        trmi_text_json_string(text, model->notes[i].name);
+        trmi_text_printf(text, ":");
+        trmi_text_json_number(text, model->notes[i].value);
+    }
+    trmi_text_printf(text, "}}");
+}
+
+static bool in_part(const trm_variable *v, bool slots) {
+    return (v->kind == TRM_VARIABLE_SLOT) == slots;
+}
+
+trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
+                       int64_t *count, trm_error *err) {
+    int32_t total = trm_exec_variable_count(exec);
+    trm_named_tensor *list = trmi_arena_alloc(arena, (size_t)(total + 1) * sizeof *list);
+    int64_t n = 0;
+    for (int32_t i = 0; list != NULL && i < total; i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (!in_part(&v, slots)) {
+            continue;
+        }
+        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        t.data = trmi_arena_alloc(arena, (size_t)trm_tensor_bytes(&t));
+        if (t.data == NULL) {
+            list = NULL;
+            break;
+        }
+        trm_exec_read(exec, i, t.data);
+        list[n++] = (trm_named_tensor){.name = v.name, .tensor = t};
+    }
+    if (list == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
+    }
+    *out = list;
+    *count = n;
+    return TRM_OK;
+}
+
+trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
+    trm_exec *exec = trm_model_exec(model);
+    trmi_arena arena = {0};
+    trmi_text state = {0};
+    trm_checkpoint_part parts[2] = {{.name = "model"}, {.name = "optimizer"}};
+    trm_named_tensor *lists[2] = {NULL, NULL};
+    trm_status status;
+    for (int p = 0; p < 2; p++) {
+        TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err), done);
+        parts[p].tensors = lists[p];
+    }
+    write_state(model, &state);
+    if (state.failed) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint's state");
+        goto done;
+    }
+    const trm_checkpoint_info info = {
+        .global_step = (int64_t)trm_exec_step(exec),
+        .epoch = model->epoch,
+        .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch,
+        .seed = model->options.seed,
+        .world_size = 1,
+        .config_json = model->options.description,
+        .state_json = state.data,
+    };
+    status = trm_checkpoint_save(writer, &info, parts, 2, err);
+done:
+    trmi_text_free(&state);
+    trmi_arena_free(&arena);
+    return status;
+}
+
+/* ---- loading variables -------------------------------------------------------------------------- */
+
+static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
+    bool same = e->rank == shape->rank;
+    for (int32_t d = 0; same && d < e->rank; d++) {
+        same = e->dims[d] == shape->dim[d];
+    }
+    return same;
+}
+
+static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size) {
+    trm_shape shape = {.rank = e->rank < TRM_MAX_RANK ? e->rank : TRM_MAX_RANK};
+    memcpy(shape.dim, e->dims, sizeof *e->dims * (size_t)shape.rank);
+    trm_shape_format(&shape, text, size);
+}
+
+/* The variable's entry; with `partial` NULL where there is none that fits. */
+static trm_status find_entry(const trm_safetensors *file, const trm_variable *v, bool partial,
+                             const char *where, const trm_safetensors_entry **out, trm_error *err) {
+    const trm_safetensors_entry *e = trm_safetensors_find(file, v->name);
+    *out = e;
+    if (e != NULL && same_shape(e, &v->shape)) {
+        return TRM_OK;
+    }
+    *out = NULL;
+    if (partial) {
+        return TRM_OK;
+    }
+    if (e == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has no tensor '%s': it is of another network", where,
+                         v->name);
+    }
+    char found[96], expected[96];
+    entry_shape(e, found, sizeof found);
+    return TRMI_FAIL(err, TRM_INVALID, "%s: '%s' has shape %s, the network's has %s", where, v->name,
+                     found, trm_shape_format(&v->shape, expected, sizeof expected));
+}
+
+/* Two passes: all are checked and converted first, then all are written. */
+static trm_status load_part(trm_exec *exec, const trm_safetensors *file, bool slots, bool partial,
+                            const char *where, int32_t *skipped, trm_error *err) {
+    int32_t total = trm_exec_variable_count(exec);
+    trmi_arena arena = {0};
+    void **values = trmi_arena_alloc(&arena, (size_t)(total + 1) * sizeof *values);
+    trm_status status = TRM_OK;
+    if (values == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to load %s", where);
+        goto done;
+    }
+    for (int32_t i = 0; i < total; i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        const trm_safetensors_entry *e = NULL;
+        if (!in_part(&v, slots)) {
+            continue;
+        }
+        TRMI_TRY_GOTO(status, find_entry(file, &v, partial, where, &e, err), done);
+        if (e == NULL) {
+            *skipped += 1;
+            continue;
+        }
+        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        t.data = values[i] = trmi_arena_alloc(&arena, (size_t)trm_tensor_bytes(&t));
+        if (t.data == NULL) {
+            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to load %s", where);
+            goto done;
+        }
+        TRMI_TRY_GOTO(status, trm_safetensors_read(file, v.name, &t, err), done);
+    }
+    for (int32_t i = 0; i < total; i++) {
+        if (values[i] != NULL) {
+            trm_exec_write(exec, i, values[i]);
+        }
+    }
+done:
+    trmi_arena_free(&arena);
+    return status;
+}
+
+static bool ends_with(const char *text, const char *tail) {
+    size_t a = strlen(text), b = strlen(tail);
+    return a >= b && strcmp(text + a - b, tail) == 0;
+}
+
+trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
+                          trm_error *err) {
+    int32_t unused = 0;
+    skipped = skipped != NULL ? skipped : &unused;
+    *skipped = 0;
+    trm_status status;
+    if (ends_with(path, ".safetensors")) {
+        trm_safetensors *file;
+        TRMI_TRY(trm_safetensors_open(path, &file, err));
+        status = load_part(trm_model_exec(model), file, false, partial, path, skipped, err);
+        trm_safetensors_close(file);
+        return status;
+    }
+    trm_checkpoint *checkpoint;
+    status = trm_checkpoint_open(path, NULL, &checkpoint, err);
+    if (status == TRM_END) {
+        return TRMI_FAIL(err, TRM_IO, "%s: no checkpoint there", path);
+    }
+    TRMI_TRY(status);
+    const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
+    status = file == NULL
+                 ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
+                             trm_checkpoint_path(checkpoint))
+                 : load_part(trm_model_exec(model), file, false, partial,
+                             trm_checkpoint_path(checkpoint), skipped, err);
+    trm_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* ---- resuming ------------------------------------------------------------------------------------ */
+
+typedef struct saved_state {
+    json_int_t epoch, epoch_step, batch, samples;
+    int accumulate;
+    double loss;
+    json_t *notes; /* borrowed from the root */
+} saved_state;
+
+static trm_status parse_state(const char *where, const char *text, json_t **root, saved_state *s,
+                              trm_error *err) {
+    json_error_t bad;
+    *root = json_loads(text, 0, &bad);
+    if (*root == NULL || json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s:o}", "epoch", &s->epoch,
+                                     "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate",
+                                     &s->accumulate, "samples", &s->samples, "loss", &s->loss,
+                                     "notes", &s->notes) != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state cannot be read; only its weights "
+                         "can be used (load, --init)", where);
+    }
+    if (s->epoch < 0 || s->epoch_step < 0 || s->accumulate < 1 || s->batch < 0 ||
+        !json_is_object(s->notes) || json_object_size(s->notes) > TRMI_NOTES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state is out of range", where);
+    }
+    return TRM_OK;
+}
+
+static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
+                                 const saved_state *s, trm_error *err) {
+    const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
+    const char *where = trm_checkpoint_path(checkpoint);
+    if (s->batch == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s holds weights only (imported): begin with it (load, --init) "
+                         "instead of resuming it", where);
+    }
+    if (info->seed != model->options.seed) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
+                         (unsigned long long)info->seed, (unsigned long long)model->options.seed);
+    }
+    if (s->batch != model->train.batch || s->accumulate != trmi_accumulate(model)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld and %d a step, this run "
+                         "has %lld and %d", where, (long long)s->batch, s->accumulate,
+                         (long long)model->train.batch, trmi_accumulate(model));
+    }
+    int64_t slots = 0, saved = 0;
+    trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        slots += v.kind == TRM_VARIABLE_SLOT;
+    }
+    const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, "optimizer");
+    saved = part != NULL ? trm_safetensors_count(part) : 0;
+    if (saved != slots) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has %lld optimiser slots, this run's optimiser has %lld",
+                         where, (long long)saved, (long long)slots);
+    }
+    return TRM_OK;
+}
+
+static void take_state(trm_model *model, const trm_checkpoint_info *info, const saved_state *s) {
+    trm_exec_set_step(model->train.exec, (uint64_t)info->global_step);
+    model->epoch = s->epoch;
+    model->epoch_step = s->epoch_step;
+    model->resumed_samples = s->samples;
+    model->loss = (float)s->loss;
+    model->notes_count = 0;
+    const char *name;
+    json_t *value;
+    json_object_foreach(s->notes, name, value) {
+        /* Names too long to be ours are nobody's. */
+        (void)!trm_model_note(model, name, json_number_value(value), NULL);
+    }
+}
+
+static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
+    const char *where = trm_checkpoint_path(checkpoint);
+    const trm_checkpoint_info *info = trm_checkpoint_info_of(checkpoint);
+    const trm_safetensors *weights = trm_checkpoint_part_of(checkpoint, "model");
+    const trm_safetensors *slots = trm_checkpoint_part_of(checkpoint, "optimizer");
+    json_t *root = NULL;
+    saved_state s = {0};
+    int32_t skipped = 0;
+    trm_status status;
+    if (weights == NULL) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors", where);
+    }
+    TRMI_TRY_GOTO(status, parse_state(where, info->state_json, &root, &s, err), done);
+    TRMI_TRY_GOTO(status, check_same_run(model, checkpoint, &s, err), done);
+    if (slots != NULL) {
+        TRMI_TRY_GOTO(status, load_part(model->train.exec, slots, true, false, where, &skipped, err),
+                      done);
+    }
+    TRMI_TRY_GOTO(status, load_part(model->train.exec, weights, false, false, where, &skipped, err),
+                  done);
+    take_state(model, info, &s);
+done:
+    json_decref(root);
+    return status;
+}
+
+trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) {
+    if (model->options.evaluation_only) {
+        return TRMI_FAIL(err, TRM_INVALID, "a model made with evaluation_only loads, it cannot resume");
+    }
+    trm_checkpoint *checkpoint;
+    TRMI_TRY(trm_checkpoint_open(path, NULL, &checkpoint, err));
+    trm_status status = resume_from(model, checkpoint, err);
+    trm_checkpoint_close(checkpoint);
+    return status;
+}

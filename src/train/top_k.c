@@ -1,0 +1,41 @@
+#include "trireme/metrics.h"
+
+#include <math.h>
+
+void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
+                   int64_t classes) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = logits + r * classes;
+        int32_t label = labels[r];
+        if (label < 0 || label >= classes) {
+            continue;
+        }
+        top->samples++;
+        float mine = row[label];
+        if (isnan(mine)) {
+            continue;
+        }
+        int64_t better = 0;
+        for (int64_t c = 0; c < classes; c++) {
+            better += row[c] > mine || (row[c] == mine && c < label);
+        }
+        if (better < 5) {
+            top->hits[better]++;
+        }
+    }
+}
+
+void trm_top_k_merge(trm_top_k *into, const trm_top_k *from) {
+    for (int i = 0; i < 5; i++) {
+        into->hits[i] += from->hits[i];
+    }
+    into->samples += from->samples;
+}
+
+double trm_top_k_value(const trm_top_k *top, int k) {
+    int64_t hits = 0;
+    for (int i = 0; i < k && i < 5; i++) {
+        hits += top->hits[i];
+    }
+    return top->samples ? (double)hits / (double)top->samples : 0;
+}

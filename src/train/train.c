@@ -1,0 +1,285 @@
+/* The step loop.
+ *
+ *      for each epoch            on_epoch_begin
+ *        for each step           next batch(es) -> feed -> forward_backward -> on_gradients -> update
+ *                                on_step_end            (sink mode: only after the last step)
+ *        position = next epoch   on_epoch_end
+ *      on_end
+ *
+ * A stop (request, TRM_END of a hook, enough steps) takes effect between steps; the position then
+ * says exactly what is done, so that a checkpoint written in on_end resumes with the next step.
+ */
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One call of trm_model_train. */
+typedef struct run {
+    trm_model *model;
+    const trm_train_options *options;
+    trm_callback callbacks[TRM_MAX_CALLBACKS];
+    int32_t callbacks_count;
+    trm_learning_rate rate;
+    trm_progress p;
+    trm_evaluation evaluation;
+    int64_t batch; /* of the epoch: the next to read */
+    double begin, epoch_begin;
+    bool finish; /* a hook asked to stop, or there were enough steps */
+} run;
+
+/* ---- callbacks ------------------------------------------------------------------------------ */
+
+static trm_hook hook_of(const trm_callback *c, size_t offset) {
+    trm_hook hook;
+    memcpy(&hook, (const char *)c + offset, sizeof hook);
+    return hook;
+}
+
+static bool any_hook(const trm_callback *c) {
+    return c->on_begin || c->on_epoch_begin || c->on_gradients || c->on_step_end ||
+           c->on_epoch_end || c->on_evaluated || c->on_checkpoint || c->on_end;
+}
+
+static trm_status call_pass(run *r, size_t offset, bool last, trm_error *err) {
+    for (int32_t i = 0; i < r->callbacks_count; i++) {
+        const trm_callback *c = &r->callbacks[i];
+        trm_hook hook = hook_of(c, offset);
+        if (hook == NULL || c->last != last) {
+            continue;
+        }
+        trm_status status = hook(c->context, &r->p, err);
+        if (status == TRM_END) {
+            r->finish = true;
+        } else if (status != TRM_OK) {
+            return status;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status call(run *r, size_t offset, trm_error *err) {
+    TRMI_TRY(call_pass(r, offset, false, err));
+    return call_pass(r, offset, true, err);
+}
+#define CALL(r, hook, err) call((r), offsetof(trm_callback, hook), (err))
+
+/* Hooks that other callbacks cause; they find the run through the progress they were given. */
+static run *run_of(const trm_progress *progress) {
+    return (run *)((char *)progress - offsetof(run, p));
+}
+
+trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
+                               trm_error *err) {
+    run *r = run_of(progress);
+    r->evaluation = *evaluation;
+    r->p.evaluation = &r->evaluation;
+    return CALL(r, on_evaluated, err);
+}
+
+trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err) {
+    run *r = run_of(progress);
+    r->p.checkpoint = path;
+    trm_status status = CALL(r, on_checkpoint, err);
+    r->p.checkpoint = NULL;
+    return status;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static trm_status one_batch(run *r, trm_error *err) {
+    trmi_compiled *c = &r->model->train;
+    const trm_batch *batch;
+    double before = trmi_os_now();
+    TRMI_TRY(trmi_next_batch(r->options->data, &batch, err));
+    r->p.wait_seconds += trmi_os_now() - before;
+    if (batch->epoch != r->model->epoch || batch->index != r->batch) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld "
+                         "of %lld", (long long)batch->index, (long long)batch->epoch,
+                         (long long)r->batch, (long long)r->model->epoch);
+    }
+    r->batch++;
+    r->p.step_samples += batch->samples;
+    TRMI_TRY(trmi_feed(c, batch, err));
+    return trm_exec_forward_backward(c->exec, err);
+}
+
+static trm_status one_step(run *r, trm_error *err) {
+    trm_exec *exec = r->model->train.exec;
+    int32_t batches = trmi_accumulate(r->model);
+    double begin = trmi_os_now(), loss = 0;
+    r->p.step = r->model->epoch_step + 1;
+    r->p.step_samples = 0;
+    r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
+    for (int32_t i = 0; i < batches; i++) {
+        TRMI_TRY(one_batch(r, err));
+        loss += (double)trm_exec_loss(exec);
+    }
+    r->p.loss = (float)(loss / batches);
+    TRMI_TRY(CALL(r, on_gradients, err));
+    TRMI_TRY(trm_exec_update(exec, r->p.learning_rate, err));
+    if (!isfinite(r->p.loss)) {
+        return TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss is %g; a lower learning "
+                         "rate or gradient clipping may help", (long long)r->p.epoch,
+                         (long long)r->p.step, (double)r->p.loss);
+    }
+    r->model->epoch_step++;
+    r->model->loss = r->p.loss;
+    double now = trmi_os_now();
+    r->p.global_step = trm_exec_step(exec);
+    r->p.step_seconds = now - begin;
+    r->p.busy_seconds += now - begin;
+    r->p.epoch_seconds = now - r->epoch_begin;
+    r->p.seconds = now - r->begin;
+    r->p.epoch_samples += r->p.step_samples;
+    r->p.samples += r->p.step_samples;
+    return TRM_OK;
+}
+
+/* ---- an epoch -------------------------------------------------------------------------------- */
+
+static bool must_stop(run *r) {
+    int64_t limit = r->options->steps;
+    if (limit > 0 && trm_model_global_step(r->model) >= (uint64_t)limit) {
+        r->finish = true;
+    }
+    return r->finish || atomic_load(&r->model->stop);
+}
+
+static trm_status run_steps(run *r, trm_error *err) {
+    int64_t first = r->model->epoch_step;
+    while (r->model->epoch_step < r->p.epoch_steps && !must_stop(r)) {
+        TRMI_TRY(one_step(r, err));
+        if (!r->options->sink) {
+            TRMI_TRY(CALL(r, on_step_end, err));
+        }
+    }
+    if (r->options->sink && r->model->epoch_step == r->p.epoch_steps &&
+        r->model->epoch_step > first) {
+        r->p.step_seconds = r->p.epoch_seconds / (double)(r->model->epoch_step - first);
+        TRMI_TRY(CALL(r, on_step_end, err));
+    }
+    return TRM_OK;
+}
+
+/* Batches that fill no step are left out; the next epoch begins at its first batch. */
+static trm_status next_epoch(run *r, trm_error *err) {
+    r->model->epoch++;
+    r->model->epoch_step = 0;
+    int64_t left = trm_dataset_epoch_batches(r->options->data) - r->batch;
+    r->batch = 0;
+    return left > 0 ? trm_dataset_seek(r->options->data, r->model->epoch, 0, err) : TRM_OK;
+}
+
+static trm_status one_epoch(run *r, trm_error *err) {
+    r->epoch_begin = trmi_os_now();
+    r->p.epoch = r->model->epoch + 1;
+    r->p.epoch_samples = 0;
+    r->p.wait_seconds = 0;
+    r->p.epoch_seconds = 0;
+    TRMI_TRY(CALL(r, on_epoch_begin, err));
+    TRMI_TRY(run_steps(r, err));
+    if (r->model->epoch_step < r->p.epoch_steps) {
+        return TRM_OK; /* stopped in the middle */
+    }
+    r->p.step = r->model->epoch_step;
+    r->p.loss = r->model->loss;
+    trm_status status = call_pass(r, offsetof(trm_callback, on_epoch_end), false, err);
+    if (status == TRM_CANCELLED) {
+        return TRM_OK; /* stopped while evaluating: a resume ends this epoch again */
+    }
+    TRMI_TRY(status);
+    TRMI_TRY(next_epoch(r, err));
+    return call_pass(r, offsetof(trm_callback, on_epoch_end), true, err);
+}
+
+/* ---- the call --------------------------------------------------------------------------------- */
+
+static trm_status take_callbacks(run *r, trm_error *err) {
+    while (r->callbacks_count < TRM_MAX_CALLBACKS &&
+           any_hook(&r->options->callbacks[r->callbacks_count])) {
+        r->callbacks[r->callbacks_count] = r->options->callbacks[r->callbacks_count];
+        r->callbacks_count++;
+    }
+    if (r->model->options.evaluation_only) {
+        return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
+    }
+    if (r->options->data == NULL || (r->options->epochs <= 0 && r->options->steps <= 0)) {
+        return TRMI_FAIL(err, TRM_INVALID, "training needs a dataset and epochs or steps");
+    }
+    return TRM_OK;
+}
+
+static trm_status check_data(run *r, trm_error *err) {
+    trm_dataset *data = r->options->data;
+    TRMI_TRY(trm_dataset_check(data, err));
+    r->p.epoch_steps = trm_model_epoch_steps(r->model, data);
+    if (r->p.epoch_steps <= 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "an epoch of %lld samples has %lld batches, a step takes %d",
+                         (long long)trm_dataset_sample_count(data),
+                         (long long)trm_dataset_epoch_batches(data), trmi_accumulate(r->model));
+    }
+    int64_t samples = trm_dataset_sample_count(data);
+    if (r->model->resumed_samples != 0 && r->model->resumed_samples != samples) {
+        return TRMI_FAIL(err, TRM_INVALID, "the resumed run's dataset had %lld samples, this one has %lld",
+                         (long long)r->model->resumed_samples, (long long)samples);
+    }
+    r->model->resumed_samples = 0;
+    r->model->data_samples = samples;
+    return TRM_OK;
+}
+
+static trm_status begin(run *r, trm_error *err) {
+    TRMI_TRY(check_data(r, err));
+    const trm_train_options *o = r->options;
+    r->rate = r->model->options.learning_rate;
+    if (r->rate.total_steps == 0) {
+        int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps : o->steps;
+        r->rate.total_steps = o->steps > 0 && o->steps < total ? o->steps : total;
+    }
+    r->batch = r->model->epoch_step * trmi_accumulate(r->model);
+    TRMI_TRY(trm_dataset_seek(o->data, r->model->epoch, r->batch, err));
+    r->p.model = r->model;
+    r->p.epoch = r->model->epoch + 1;
+    r->p.epochs = o->epochs;
+    r->p.step = r->model->epoch_step;
+    r->p.global_step = trm_model_global_step(r->model);
+    r->p.loss = r->model->loss;
+    r->begin = trmi_os_now();
+    return CALL(r, on_begin, err);
+}
+
+static trm_status go(run *r, trm_error *err) {
+    TRMI_TRY(take_callbacks(r, err));
+    TRMI_TRY(begin(r, err));
+    while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !must_stop(r)) {
+        TRMI_TRY(one_epoch(r, err));
+    }
+    r->p.stopping = atomic_load(&r->model->stop) != 0;
+    r->p.seconds = trmi_os_now() - r->begin;
+    TRMI_TRY(CALL(r, on_end, err));
+    if (r->p.stopping) {
+        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request after step %llu",
+                         (unsigned long long)r->p.global_step);
+    }
+    return TRM_OK;
+}
+
+int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
+    return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
+}
+
+trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
+    run r = {.model = model, .options = options};
+    trm_status status = go(&r, err);
+    for (int32_t i = 0; i < r.callbacks_count; i++) {
+        if (r.callbacks[i].destroy != NULL) {
+            r.callbacks[i].destroy(r.callbacks[i].context);
+        }
+    }
+    atomic_store(&model->stop, 0);
+    return status;
+}

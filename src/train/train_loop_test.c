@@ -1,0 +1,472 @@
+/* The step loop on a small network over the generated shapes, with the reference back-end. */
+#include "check.h"
+
+#include "trireme/callbacks.h"
+#include "trireme/train.h"
+
+#include "base/os.h"
+
+#include <math.h>
+#include <unistd.h>
+
+/* ---- a small problem ----------------------------------------------------------------------------- */
+
+static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
+    trm_graph_push_scope(g, "%s", name);
+    trm_node w = trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR);
+    trm_node b = trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO);
+    trm_node y = trm_linear(g, x, w, b);
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+/* 3 x 32 x 32 -> pool 8 -> 48 -> 24 -> 10, with dropout when `context` is not NULL. */
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    trm_node x = trm_inputs_get(inputs, "image");
+    x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
+    x = trm_reshape(g, x, trm_shape_of(-1, 48));
+    x = trm_relu(g, dense(g, "fc1", x, 48, 24));
+    if (context != NULL) {
+        x = trm_dropout(g, x, 0.25);
+    }
+    return dense(g, "fc2", x, 24, 10);
+}
+
+static trm_dataset *shapes(trm_usage usage, int64_t batch, uint64_t seed) {
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
+    const trm_shapes_options options = {.train_count = 260, .test_count = 70, .seed = 3};
+    trm_error err;
+    trm_dataset *data;
+    CHECK_OK(trm_dataset_shapes(&options, usage, &data, &err), err);
+    CHECK_OK(trm_dataset_seed(data, seed, &err), err);
+    if (usage == TRM_USAGE_TRAIN) {
+        CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
+    }
+    CHECK_OK(trm_dataset_map(data, (trm_transform[]){trm_transform_rescale(1 / 255.0, 0),
+                                                     trm_transform_normalize(mean, std),
+                                                     trm_transform_hwc2chw()}, 3, &err), err);
+    CHECK_OK(trm_dataset_batch(data, batch, usage == TRM_USAGE_TRAIN, &err), err);
+    return data;
+}
+
+enum { BATCH = 16, EPOCH_STEPS = 16, SEED = 11 }; /* 260 / 16: four samples left out */
+
+typedef struct job {
+    trm_dataset *train, *test;
+    trm_model *model;
+    trm_model_options options;
+} job;
+
+static job begin_with(trm_model_options options, int64_t batch) {
+    trm_error err;
+    job j = {.train = shapes(TRM_USAGE_TRAIN, batch, SEED), .test = shapes(TRM_USAGE_TEST, 32, SEED)};
+    options.network = network;
+    options.data = j.train;
+    options.backend = "ref";
+    options.seed = options.seed == 0 ? SEED : options.seed;
+    if (options.learning_rate.base == 0) {
+        options.learning_rate = (trm_learning_rate){.decay = TRM_DECAY_COSINE, .base = 0.03};
+        options.optimizer = (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9};
+    }
+    j.options = options;
+    CHECK_OK(trm_model_create(&options, &j.model, &err), err);
+    return j;
+}
+static job begin(void) { return begin_with((trm_model_options){0}, BATCH); }
+
+static void end(job *j) {
+    trm_model_destroy(j->model);
+    trm_dataset_destroy(j->train);
+    trm_dataset_destroy(j->test);
+}
+
+/* All variables of both, bit for bit. */
+static void assert_same_bits(const job *a, const job *b) {
+    trm_exec *x = trm_model_exec(a->model), *y = trm_model_exec(b->model);
+    assert_int_equal(trm_exec_step(x), trm_exec_step(y));
+    for (int32_t i = 0; i < trm_exec_variable_count(x); i++) {
+        trm_variable v = trm_exec_variable(x, i);
+        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        size_t bytes = (size_t)trm_tensor_bytes(&t);
+        void *p = malloc(bytes), *q = malloc(bytes);
+        trm_exec_read(x, i, p);
+        trm_exec_read(y, i, q);
+        if (memcmp(p, q, bytes) != 0) {
+            fail_msg("%s differs", v.name);
+        }
+        free(p);
+        free(q);
+    }
+}
+
+static char folder[64];
+static int make_folder(void **state) {
+    strcpy(folder, "/tmp/trireme_model_XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+static int remove_folder(void **state) {
+    trm_error err;
+    return trmi_os_remove_tree(NULL, folder, &err) != TRM_OK;
+}
+
+/* ---- learning -------------------------------------------------------------------------------------- */
+
+static void it_learns_and_evaluates(void **state) {
+    trm_error err;
+    job j = begin();
+    trm_evaluation before, after, other;
+    trm_dataset *learned = shapes(TRM_USAGE_TRAIN, 20, SEED); /* so few can be learnt by heart */
+    CHECK_OK(trm_model_evaluate(j.model, learned, &before, &err), err);
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 40}, &err), err);
+    CHECK_OK(trm_model_evaluate(j.model, learned, &after, &err), err);
+    CHECK_OK(trm_model_evaluate(j.model, j.test, &other, &err), err);
+    assert_int_equal(trm_model_global_step(j.model), 40 * EPOCH_STEPS);
+    assert_int_equal(after.samples, 260);
+    assert_int_equal(other.samples, 70);
+    assert_true(after.has_top && !after.has_auc);
+    print_message("loss %g -> %g, top-1 %g -> %g\n", before.loss, after.loss, before.top1, after.top1);
+    assert_true(after.top1 > 0.6 && after.top5 > after.top1);
+    assert_true(after.loss < 0.6 * before.loss);
+    trm_dataset_destroy(learned);
+    end(&j);
+}
+
+/* 70 samples in batches of 32, 7 and 1: the padding of the last batch must not count. */
+static void padding_does_not_count(void **state) {
+    trm_error err;
+    job j = begin();
+    trm_evaluation padded, exact;
+    trm_dataset *sevens = shapes(TRM_USAGE_TEST, 7, SEED);
+    CHECK_OK(trm_model_evaluate(j.model, j.test, &padded, &err), err);
+    CHECK_OK(trm_model_evaluate(j.model, sevens, &exact, &err), err);
+    CHECK_CLOSE(padded.loss, exact.loss, 1e-6);
+    assert_true(padded.top1 == exact.top1 && padded.top5 == exact.top5);
+    trm_dataset_destroy(sevens);
+    end(&j);
+}
+
+static void accumulation_is_a_larger_batch(void **state) {
+    trm_error err;
+    job whole = begin_with((trm_model_options){0}, 32);
+    job parts = begin_with((trm_model_options){.accumulate = 4}, 8);
+    assert_int_equal(trm_model_epoch_steps(parts.model, parts.train), 8);
+    CHECK_OK(trm_model_train(whole.model, &(trm_train_options){.data = whole.train, .steps = 6}, &err), err);
+    CHECK_OK(trm_model_train(parts.model, &(trm_train_options){.data = parts.train, .steps = 6}, &err), err);
+    trm_evaluation a, b;
+    CHECK_OK(trm_model_evaluate(whole.model, whole.test, &a, &err), err);
+    CHECK_OK(trm_model_evaluate(parts.model, parts.test, &b, &err), err);
+    CHECK_CLOSE(a.loss, b.loss, 1e-4);
+    end(&whole);
+    end(&parts);
+}
+
+/* ---- sink mode and callbacks -------------------------------------------------------------------------- */
+
+static void sink_mode_gives_the_same_bits(void **state) {
+    trm_error err;
+    job a = begin(), b = begin();
+    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .epochs = 3}, &err), err);
+    CHECK_OK(trm_model_train(b.model, &(trm_train_options){.data = b.train, .epochs = 3, .sink = true},
+                             &err), err);
+    assert_same_bits(&a, &b);
+    end(&a);
+    end(&b);
+}
+
+static char lines[64][128];
+static int lines_count;
+static int keep_line(const char *line) {
+    snprintf(lines[lines_count++ % 64], sizeof lines[0], "%s", line);
+    return 0;
+}
+
+static void monitors_print_the_guides_lines(void **state) {
+    trm_error err;
+    job j = begin();
+    lines_count = 0;
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 2, .sink = true,
+        .callbacks = {trm_loss_monitor(1, keep_line), trm_time_monitor(keep_line)}}, &err), err);
+    assert_int_equal(lines_count, 4);
+    long epoch, step;
+    float loss;
+    double total, each;
+    assert_int_equal(sscanf(lines[0], "epoch: %ld step: %ld, loss is %f", &epoch, &step, &loss), 3);
+    assert_true(epoch == 1 && step == EPOCH_STEPS && loss > 0);
+    assert_int_equal(sscanf(lines[1], "epoch time: %lf ms, per step time: %lf ms", &total, &each), 2);
+    CHECK_CLOSE(total / each, EPOCH_STEPS, 0.02);
+    assert_int_equal(sscanf(lines[2], "epoch: %ld", &epoch), 1);
+    assert_int_equal(epoch, 2);
+    end(&j);
+}
+
+typedef struct witness {
+    int begins, epochs, gradients, steps, epoch_ends, evaluated, ends, destroyed;
+    int stop_at; /* TRM_END at this step, 0 = never */
+    bool request; /* by trm_model_request_stop instead */
+    int fail_at;
+} witness;
+#define COUNT(name, member)                                                                        \
+    static trm_status name(void *context, const trm_progress *p, trm_error *err) {                 \
+        ((witness *)context)->member++;                                                            \
+        return TRM_OK;                                                                             \
+    }
+COUNT(on_begin, begins)
+COUNT(on_epoch_begin, epochs)
+COUNT(on_gradients, gradients)
+COUNT(on_epoch_end, epoch_ends)
+COUNT(on_evaluated, evaluated)
+COUNT(on_end, ends)
+static trm_status on_step_end(void *context, const trm_progress *p, trm_error *err) {
+    witness *w = context;
+    w->steps++;
+    if (w->fail_at == w->steps) {
+        return TRM_TIMEOUT;
+    }
+    if (w->stop_at == w->steps && w->request) {
+        trm_model_request_stop(p->model);
+    } else if (w->stop_at == w->steps) {
+        return TRM_END;
+    }
+    return TRM_OK;
+}
+static void on_destroy(void *context) { ((witness *)context)->destroyed++; }
+static trm_callback watch_with(witness *w) {
+    return (trm_callback){on_begin, on_epoch_begin, on_gradients, on_step_end, on_epoch_end,
+                          on_evaluated, NULL, on_end, on_destroy, w, false};
+}
+
+static void callbacks_are_called_in_turn(void **state) {
+    trm_error err;
+    job j = begin();
+    witness w = {0};
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 2,
+        .callbacks = {watch_with(&w), trm_evaluate_every(j.test, 2)}}, &err), err);
+    assert_int_equal(w.begins, 1);
+    assert_int_equal(w.epochs, 2);
+    assert_int_equal(w.gradients, 2 * EPOCH_STEPS);
+    assert_int_equal(w.steps, 2 * EPOCH_STEPS);
+    assert_int_equal(w.epoch_ends, 2);
+    assert_int_equal(w.evaluated, 1);
+    assert_int_equal(w.ends, 1);
+    assert_int_equal(w.destroyed, 1);
+    end(&j);
+}
+
+static void callbacks_stop_and_fail(void **state) {
+    trm_error err;
+    job j = begin();
+    witness stop = {.stop_at = 5}, request = {.stop_at = 2, .request = true}, fail = {.fail_at = 1};
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 9, .callbacks = {watch_with(&stop)}}, &err), err);
+    assert_int_equal(trm_model_global_step(j.model), 5);
+    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 9, .sink = false, .callbacks = {watch_with(&request)}}, &err),
+        TRM_CANCELLED, err, "step 7");
+    assert_int_equal(request.ends, 1);
+    assert_int_equal(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 9, .callbacks = {watch_with(&fail)}}, &err), TRM_TIMEOUT);
+    assert_int_equal(fail.ends, 0);
+    assert_int_equal(fail.destroyed, 1);
+    end(&j);
+}
+
+/* Two calls that stop in the middle are one call. */
+static void training_continues_where_it_was(void **state) {
+    trm_error err;
+    const trm_model_options fixed = {
+        .learning_rate = {.decay = TRM_DECAY_POLYNOMIAL, .base = 0.05, .total_steps = 40}};
+    job a = begin_with(fixed, BATCH), b = begin_with(fixed, BATCH);
+    CHECK_OK(trm_model_train(a.model, &(trm_train_options){.data = a.train, .steps = 40}, &err), err);
+    for (int64_t until = 7; until < 47; until += 11) {
+        int64_t steps = until < 40 ? until : 40;
+        CHECK_OK(trm_model_train(b.model, &(trm_train_options){.data = b.train, .steps = steps}, &err), err);
+    }
+    assert_same_bits(&a, &b);
+    end(&a);
+    end(&b);
+}
+
+static void divergence_is_named(void **state) {
+    trm_error err;
+    job j = begin_with((trm_model_options){.learning_rate = {.base = 1e30}}, BATCH);
+    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 3}, &err),
+                TRM_DIVERGED, err, "");
+    assert_true(strstr(err.message, "fc") != NULL);
+    end(&j);
+}
+
+static void early_stop_ends_training(void **state) {
+    trm_error err;
+    job j = begin_with((trm_model_options){.learning_rate = {.base = 1e-12}}, BATCH);
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 50,
+        .callbacks = {trm_early_stop(&(trm_early_stop_options){.patience = 2, .min_delta = 1e-3}),
+                      trm_evaluate_every(j.test, 1)}}, &err), err);
+    assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
+    double bad;
+    assert_true(trm_model_noted(j.model, "early_stop.without_improvement", &bad) && bad == 2);
+    end(&j);
+}
+
+static void wrong_use_is_refused(void **state) {
+    trm_error err;
+    trm_model *model;
+    job j = begin();
+    trm_model_options o = j.options;
+    o.network = NULL;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "network");
+    o = j.options;
+    o.learning_rate.base = 0;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "learning rate");
+    o = j.options;
+    o.loss = trm_loss_logistic; /* int labels */
+    assert_int_equal(trm_model_create(&o, &model, &err), TRM_INVALID);
+    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train}, &err), TRM_INVALID, err,
+                "epochs or steps");
+    trm_dataset *wide = shapes(TRM_USAGE_TRAIN, 64, SEED);
+    CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = wide, .epochs = 1}, &err),
+                TRM_INVALID, err, "compiled for");
+    trm_dataset_destroy(wide);
+    end(&j);
+}
+
+static trm_node greedy(trm_graph *g, const trm_inputs *inputs, void *context) {
+    return trm_inputs_get(inputs, "sound");
+}
+static void unknown_field_is_named(void **state) {
+    trm_error err;
+    trm_model *model;
+    job j = begin();
+    trm_model_options o = j.options;
+    o.network = greedy;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "image, label");
+    end(&j);
+}
+
+/* ---- checkpoints --------------------------------------------------------------------------------------- */
+
+static trm_callback saver(int64_t every) {
+    return trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = folder, .keep = 3,
+                                                                .every_steps = every});
+}
+
+/* Dropout, momentum, cosine, accumulation; stopped at every kind of place. */
+static void resumed_equals_uninterrupted(void **state) {
+    trm_error err;
+    static int dropout;
+    const trm_model_options o = {.accumulate = 3, .network_context = &dropout};
+    job straight = begin_with(o, 8); /* 32 batches, 10 steps an epoch, two batches left out */
+    const trm_train_options all = {.data = straight.train, .epochs = 3};
+    CHECK_OK(trm_model_train(straight.model, &all, &err), err);
+    static const int stops[] = {1, 9, 10, 11, 20, 29};
+    for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
+        job first = begin_with(o, 8), second = begin_with(o, 8);
+        witness w = {.stop_at = stops[i], .request = i % 2 == 0};
+        trm_status status = trm_model_train(first.model, &(trm_train_options){
+            .data = first.train, .epochs = 3, .callbacks = {watch_with(&w), saver(1000)}}, &err);
+        assert_int_equal(status, w.request ? TRM_CANCELLED : TRM_OK);
+        CHECK_OK(trm_model_resume(second.model, folder, &err), err);
+        assert_same_bits(&first, &second);
+        CHECK_OK(trm_model_train(second.model, &(trm_train_options){
+            .data = second.train, .epochs = 3}, &err), err);
+        assert_same_bits(&straight, &second);
+        end(&first);
+        end(&second);
+        CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
+    }
+    end(&straight);
+}
+
+static void epoch_end_is_done_once(void **state) {
+    trm_error err;
+    job first = begin(), second = begin();
+    witness a = {0}, b = {0};
+    CHECK_OK(trm_model_train(first.model, &(trm_train_options){
+        .data = first.train, .epochs = 1, .callbacks = {saver(EPOCH_STEPS), watch_with(&a)}}, &err), err);
+    /* Saved after the last step, and again after on_epoch_end with the next epoch's position. */
+    CHECK_OK(trm_model_resume(second.model, folder, &err), err);
+    CHECK_OK(trm_model_train(second.model, &(trm_train_options){
+        .data = second.train, .epochs = 2, .callbacks = {watch_with(&b)}}, &err), err);
+    assert_int_equal(a.epoch_ends, 1);
+    assert_int_equal(b.epoch_ends, 1);
+    assert_int_equal(b.steps, EPOCH_STEPS);
+    end(&first);
+    end(&second);
+}
+
+static void other_runs_are_refused(void **state) {
+    trm_error err;
+    job j = begin();
+    CHECK_FAILS(trm_model_resume(j.model, folder, &err), TRM_END, err, "");
+    CHECK_OK(trm_model_note(j.model, "mine", 0.1, &err), err);
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 1, .callbacks = {saver(0)}}, &err), err);
+    job seed = begin_with((trm_model_options){.seed = 12}, BATCH);
+    CHECK_FAILS(trm_model_resume(seed.model, folder, &err), TRM_INVALID, err, "seed 11, this run has 12");
+    job batch = begin_with((trm_model_options){0}, 8);
+    CHECK_FAILS(trm_model_resume(batch.model, folder, &err), TRM_INVALID, err, "batch size 16");
+    job sgd = begin_with((trm_model_options){.learning_rate = {.base = 1}}, BATCH);
+    CHECK_FAILS(trm_model_resume(sgd.model, folder, &err), TRM_INVALID, err, "slots");
+    job same = begin();
+    CHECK_OK(trm_model_resume(same.model, folder, &err), err);
+    double note;
+    assert_true(trm_model_noted(same.model, "mine", &note) && note == 0.1);
+    assert_false(trm_model_noted(same.model, "yours", &note));
+    end(&j);
+    end(&seed);
+    end(&batch);
+    end(&sgd);
+    end(&same);
+}
+
+static void weights_load_into_an_evaluation_model(void **state) {
+    trm_error err;
+    job j = begin();
+    trm_evaluation trained, loaded;
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 2, .callbacks = {saver(0)}}, &err), err);
+    CHECK_OK(trm_model_evaluate(j.model, j.test, &trained, &err), err);
+    trm_model_options o = j.options;
+    o.evaluation_only = true;
+    o.data = j.test;
+    o.seed = 99;
+    trm_model *model;
+    CHECK_OK(trm_model_create(&o, &model, &err), err);
+    int32_t skipped;
+    char path[160];
+    CHECK_OK(trm_model_load(model, folder, false, &skipped, &err), err);
+    CHECK_OK(trm_model_evaluate(model, j.test, &loaded, &err), err);
+    assert_true(loaded.loss == trained.loss && loaded.top1 == trained.top1 && skipped == 0);
+    snprintf(path, sizeof path, "%s/ckpt-32/model.safetensors", folder);
+    CHECK_OK(trm_model_load(model, path, false, NULL, &err), err);
+    CHECK_FAILS(trm_model_resume(model, folder, &err), TRM_INVALID, err, "evaluation_only");
+    snprintf(path, sizeof path, "%s/nowhere", folder);
+    CHECK_FAILS(trm_model_load(model, path, false, NULL, &err), TRM_IO, err, "no checkpoint");
+    trm_model_destroy(model);
+    end(&j);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_learns_and_evaluates),
+        cmocka_unit_test(padding_does_not_count),
+        cmocka_unit_test(accumulation_is_a_larger_batch),
+        cmocka_unit_test(sink_mode_gives_the_same_bits),
+        cmocka_unit_test(monitors_print_the_guides_lines),
+        cmocka_unit_test(callbacks_are_called_in_turn),
+        cmocka_unit_test(callbacks_stop_and_fail),
+        cmocka_unit_test(training_continues_where_it_was),
+        cmocka_unit_test(divergence_is_named),
+        cmocka_unit_test(early_stop_ends_training),
+        cmocka_unit_test(wrong_use_is_refused),
+        cmocka_unit_test(unknown_field_is_named),
+        IN_FOLDER(resumed_equals_uninterrupted),
+        IN_FOLDER(epoch_end_is_done_once),
+        IN_FOLDER(other_runs_are_refused),
+        IN_FOLDER(weights_load_into_an_evaluation_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
