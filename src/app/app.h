@@ -1,0 +1,142 @@
+/* app/app.h: the program: its options, its commands, and what commands share.
+ *
+ *      main ---> find the row of app_commands ---> app_parse by the row's groups ---> row->run(&app)
+ */
+#ifndef TRIREME_APP_APP_H
+#define TRIREME_APP_APP_H
+
+#include "trireme/train.h"
+
+#include "app/flags.h"
+#include "app/output.h"
+
+/* Every flag of every command; a row's groups say which of them it takes. */
+typedef struct app_options {
+    /* all commands */
+    bool help, json, quiet, verbose;
+    const char *color;
+    bool dry_run;
+    /* data */
+    const char *data, *dataset, *usage;
+    int64_t image_size, classes, workers, synth_train, synth_test;
+    bool exact_guide;
+    /* network */
+    const char *stem;
+    int64_t batch_size;
+    /* execution */
+    const char *precision, *backend;
+    int64_t threads, seed;
+    bool no_fusion;
+    const char *tuning_file;
+    /* training */
+    int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
+    const char *optimizer, *schedule, *loss;
+    double learning_rate, momentum, weight_decay, end_learning_rate, gamma, power, warmup_start;
+    double label_smoothing, clip_norm;
+    bool sink;
+    /* output */
+    const char *output, *init;
+    bool resume;
+    int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop;
+    double save_every_seconds;
+    /* other commands */
+    const char *checkpoint, *to, *from, *file;
+    bool explain;
+    int64_t repeats;
+} app_options;
+
+typedef struct app_command app_command;
+typedef struct app_context {
+    const app_command *command;
+    app_options o;
+    app_parsed parsed;
+} app_context;
+
+struct app_command {
+    const char *name;      /* "train", or two words: "data synth" */
+    const char *arguments; /* "MODEL", "" */
+    int arguments_min, arguments_max;
+    const char *summary;   /* one line */
+    const char *text;      /* a paragraph more, or NULL */
+    const char *example;
+    const app_group *groups[APP_GROUPS_MAX]; /* NULL-terminated, app_group_common first */
+    int (*run)(app_context *app);
+};
+extern const app_command app_commands[];
+extern const int app_commands_count;
+
+extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
+    app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint,
+    app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth;
+
+/* The values that flags have when they are not given. */
+void app_defaults(app_options *o);
+
+/* ---- help (help.c) ---------------------------------------------------------------------------- */
+void app_help_overview(void);
+void app_help_command(const app_command *command);
+int app_run_help(app_context *app);
+int app_run_version(app_context *app);
+
+/* ---- datasets (pipeline.c) ----------------------------------------------------------------------- */
+
+/* The set that --data, --dataset and --usage name, with its transforms, in batches; training sets
+ * are shuffled and augmented. `usage` TRM_USAGE_TEST gives the evaluation set. INVALID, IO, CORRUPT. */
+TRM_MUST_USE trm_status app_dataset(const app_options *o, trm_usage usage, bool training,
+                                    trm_dataset **out, trm_error *err);
+/* Random batches of the model's shape, for commands that need no data. */
+TRM_MUST_USE trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err);
+/* Whether there is a test set beside the training set. */
+TRM_MUST_USE trm_status app_has_test_set(const app_options *o, bool *out, trm_error *err);
+/* Sets what depends on the kind of data and was not given: image size, and the guide's numbers. */
+TRM_MUST_USE trm_status app_settle_data(app_context *app, trm_error *err);
+
+/* ---- models (setup.c) ------------------------------------------------------------------------------ */
+
+/* The network that MODEL names, with its options: context of app_network. */
+typedef struct app_network {
+    const char *name;
+    int64_t classes;
+    const char *stem;
+    trm_xent_options xent;
+} app_network;
+TRM_MUST_USE trm_status app_make_model(const app_context *app, const char *name, trm_dataset *data,
+                                       bool evaluation_only, app_network *network, trm_model **out,
+                                       trm_error *err);
+
+/* Takes stem, classes and image size from the checkpoint's description where flags do not give
+ * them. INVALID when it is of another model. */
+TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, const char *path,
+                                   trm_error *err);
+/* The line, or the JSON event, of an evaluation; epoch 0 = none. */
+void app_tell_evaluation(int64_t epoch, const trm_evaluation *evaluation);
+
+trm_precision app_precision(const app_options *o);
+extern double app_program_begin; /* trm_now_seconds at the start of main */
+
+/* ---- signals (signals.c) ------------------------------------------------------------------------------ */
+
+/* SIGINT and SIGTERM ask the model to stop after its step; a second one ends the program at once. */
+void app_signals_begin(trm_model *model);
+void app_signals_end(void);
+/* At the start of main. */
+void app_signals_ignore(void);
+/* 128 + the signal, 0 when there was none. */
+int app_signal_exit_code(void);
+
+/* ---- commands ------------------------------------------------------------------------------------------- */
+int app_run_train(app_context *app);
+int app_run_eval(app_context *app);
+int app_run_plan(app_context *app);
+int app_run_export(app_context *app);
+int app_run_import(app_context *app);
+int app_run_inspect(app_context *app);
+int app_run_data_synth(app_context *app);
+int app_run_data_info(app_context *app);
+int app_run_data_fetch(app_context *app);
+int app_run_bench_train(app_context *app);
+int app_run_bench_ops(app_context *app);
+int app_run_bench_data(app_context *app);
+int app_run_doctor(app_context *app);
+
+#endif

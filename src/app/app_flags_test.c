@@ -1,0 +1,94 @@
+#include "check.h"
+
+#include "app/flags.c"
+
+typedef struct options {
+    bool json;
+    int64_t epochs, limit;
+    double rate;
+    const char *data, *backend;
+    int64_t ranks;
+} options;
+
+#define OPTION(member) offsetof(options, member)
+static const app_flag FLAGS[] = {
+    {"json", APP_BOOL, OPTION(json), NULL, "", 0, 0},
+    {"epochs", APP_INT, OPTION(epochs), "N", "", 1, 1000},
+    {"learning-rate", APP_REAL, OPTION(rate), "X", "", 0, 10},
+    {"data", APP_TEXT, OPTION(data), "DIR", "", 0, 0},
+    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "", 0, 0},
+    {"memory", APP_BYTES, OPTION(limit), "BYTES", "", 0, 0},
+    {"n", APP_INT, OPTION(ranks), "N", "", 1, 64},
+};
+static const app_group GROUP = {"", FLAGS, sizeof FLAGS / sizeof FLAGS[0]};
+static const app_group *const GROUPS[] = {&GROUP, NULL};
+
+static trm_status parse(char **argv, options *o, app_parsed *p, trm_error *err) {
+    int argc = 0;
+    while (argv[argc] != NULL) {
+        argc++;
+    }
+    return app_parse(GROUPS, "train", argc, argv, o, p, err);
+}
+#define ARGV(...) ((char *[]){__VA_ARGS__, NULL})
+
+static void both_spellings_and_arguments(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    CHECK_OK(parse(ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d",
+                        "-n", "4", "--memory=4GB", "--", "--epochs"), &o, &p, &err), err);
+    assert_int_equal(o.epochs, 3);
+    CHECK_CLOSE(o.rate, 0.01, 0);
+    assert_true(o.json);
+    assert_string_equal(o.data, "d");
+    assert_int_equal(o.ranks, 4);
+    assert_int_equal(o.limit, 4000000000);
+    assert_int_equal(p.arguments_count, 1);
+    assert_string_equal(p.arguments[0], "mlp");
+    assert_string_equal(p.rest[0], "--epochs");
+    assert_true(app_given(&p, "epochs") && !app_given(&p, "backend"));
+}
+
+static void wrong_use_is_named(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    CHECK_FAILS(parse(ARGV("--epoch", "3"), &o, &p, &err), TRM_INVALID, err, "nearest is --epochs");
+    CHECK_FAILS(parse(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err, "--learning-rate");
+    CHECK_FAILS(parse(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err, "see trireme train --help");
+    CHECK_FAILS(parse(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err, "--json is given twice");
+    CHECK_FAILS(parse(ARGV("--json=1"), &o, &p, &err), TRM_INVALID, err, "takes no value");
+    CHECK_FAILS(parse(ARGV("--data"), &o, &p, &err), TRM_INVALID, err, "--data needs a value: DIR");
+    CHECK_FAILS(parse(ARGV("--data", "--json"), &o, &p, &err), TRM_INVALID, err, "needs a value");
+    CHECK_FAILS(parse(ARGV("--data="), &o, &p, &err), TRM_INVALID, err, "empty");
+    CHECK_FAILS(parse(ARGV("--epochs", "0"), &o, &p, &err), TRM_INVALID, err, "from 1 to 1000");
+    CHECK_FAILS(parse(ARGV("--epochs", "3x"), &o, &p, &err), TRM_INVALID, err, "integer");
+    CHECK_FAILS(parse(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID, err, "integer");
+    CHECK_FAILS(parse(ARGV("--learning-rate", "nan"), &o, &p, &err), TRM_INVALID, err, "number");
+    CHECK_FAILS(parse(ARGV("--backend", "one"), &o, &p, &err), TRM_INVALID, err, "onednn|ref");
+    CHECK_FAILS(parse(ARGV("--backend", "onednn|ref"), &o, &p, &err), TRM_INVALID, err, "one of");
+    CHECK_FAILS(parse(ARGV("--memory", "4XB"), &o, &p, &err), TRM_INVALID, err, "bytes");
+    CHECK_FAILS(parse(ARGV("--memory", "-4"), &o, &p, &err), TRM_INVALID, err, "bytes");
+}
+
+static void nearest_knows_swaps_and_beginnings(void **state) {
+    static const char *const words[] = {"train", "eval", "plan", "export", "doctor"};
+    assert_string_equal(app_nearest("trian", words, 5), "train");
+    assert_string_equal(app_nearest("evla", words, 5), "eval");
+    assert_string_equal(app_nearest("doc", words, 5), "doctor");
+    assert_null(app_nearest("benchmark", words, 5));
+    char longest[200];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_null(app_nearest(longest, words, 5));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_spellings_and_arguments),
+        cmocka_unit_test(wrong_use_is_named),
+        cmocka_unit_test(nearest_knows_swaps_and_beginnings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

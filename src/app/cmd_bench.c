@@ -1,0 +1,165 @@
+#include "app/app.h"
+#include "app/bench.h"
+
+#include "trireme/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_STEPS = 2 };
+
+/* ---- bench train ----------------------------------------------------------------------------------- */
+
+typedef struct stopwatch {
+    double *seconds; /* of the steps after the warm ones */
+    int64_t count, room;
+    double first_step; /* since the program began */
+    double program_begin;
+} stopwatch;
+
+static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    stopwatch *w = context;
+    if (p->global_step == 1) {
+        w->first_step = trm_now_seconds() - w->program_begin;
+    }
+    if (p->global_step > WARM_STEPS && w->count < w->room) {
+        w->seconds[w->count++] = p->step_seconds;
+    }
+    return TRM_OK;
+}
+
+static void tell_train(const app_context *app, const char *name, const stopwatch *w,
+                       const trm_exec_info *info, int64_t before) {
+    const app_options *o = &app->o;
+    app_sample s = app_summarise(w->seconds, w->count);
+    int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
+    double images = (double)(o->batch_size * batches);
+    int64_t peak = trm_peak_bytes(), predicted = before + info->total_bytes;
+    char a[32], b[32];
+    app_say("%s, batch %lld, %lldx%lld, %s: %.1f images/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
+            "first step after %.2f s; peak memory %s, predicted %s\n",
+            name, (long long)o->batch_size, (long long)o->image_size, (long long)o->image_size,
+            o->precision, images / s.median, (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
+            s.maximum * 1e3, w->first_step, app_bytes((double)peak, a, sizeof a),
+            app_bytes((double)predicted, b, sizeof b));
+    app_json_open();
+    app_json_text("bench", "train");
+    app_json_text("model", name);
+    app_json_int("batch_size", o->batch_size);
+    app_json_int("image_size", o->image_size);
+    app_json_text("precision", o->precision);
+    app_json_text("backend", o->backend);
+    app_json_real("images_per_second", images / s.median);
+    app_json_sample(&s);
+    app_json_real("first_step_seconds", w->first_step);
+    app_json_int("peak_bytes", peak);
+    app_json_int("predicted_peak_bytes", predicted);
+    app_json_int("program_bytes", info->total_bytes);
+    app_json_real("flops", info->flops);
+    app_json_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9);
+    app_json_machine(o->threads);
+    app_json_close();
+}
+
+int app_run_bench_train(app_context *app) {
+    trm_error err;
+    const char *name = app->parsed.arguments[0];
+    stopwatch w = {.room = app->o.repeats, .program_begin = app_program_begin};
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    app_network network;
+    int64_t before = 0;
+    w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
+    trm_status status = w.seconds != NULL ? app_settle_data(app, &err)
+                                          : app_fail(&err, TRM_NOMEM, "no memory");
+    if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
+        status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
+    }
+    if (status == TRM_OK) {
+        status = app_dataset_random(&app->o, &data, &err);
+    }
+    if (status == TRM_OK) {
+        before = trm_resident_bytes();
+        status = app_make_model(app, name, data, false, &network, &model, &err);
+    }
+    if (status == TRM_OK) {
+        const trm_train_options options = {
+            .data = data, .steps = WARM_STEPS + w.room,
+            .callbacks = {{.on_step_end = note_step, .context = &w}}};
+        status = trm_model_train(model, &options, &err);
+    }
+    if (status == TRM_OK) {
+        trm_exec_info info;
+        trm_exec_describe(trm_model_exec(model), &info);
+        tell_train(app, name, &w, &info, before);
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    free(w.seconds);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
+
+/* ---- bench data --------------------------------------------------------------------------------------- */
+
+/* Seconds of `count` batches. */
+static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds, trm_error *err) {
+    double begin = trm_now_seconds();
+    for (int64_t i = 0; i < count;) {
+        const trm_batch *batch;
+        trm_status status = trm_dataset_next(data, &batch, err);
+        if (status == TRM_OK) {
+            i++;
+        } else if (status != TRM_END) {
+            return status;
+        }
+    }
+    *seconds = trm_now_seconds() - begin;
+    return TRM_OK;
+}
+
+static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds, trm_error *err) {
+    int64_t batches = trm_dataset_epoch_batches(data);
+    batches = batches > 20 ? 20 : batches;
+    double warm;
+    trm_status status = read_batches(data, 2 + 2 * o->workers, &warm, err);
+    for (int64_t r = 0; status == TRM_OK && r < o->repeats; r++) {
+        status = read_batches(data, batches, &seconds[r], err);
+        seconds[r] /= (double)batches;
+    }
+    return status;
+}
+
+int app_run_bench_data(app_context *app) {
+    trm_error err;
+    app_options *o = &app->o;
+    trm_dataset *data = NULL;
+    double *seconds = calloc((size_t)o->repeats, sizeof *seconds);
+    bool test = o->usage != NULL && strcmp(o->usage, "test") == 0;
+    trm_status status = seconds != NULL ? app_settle_data(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
+    if (status == TRM_OK) {
+        status = app_dataset(o, test ? TRM_USAGE_TEST : TRM_USAGE_TRAIN, !test, &data, &err);
+    }
+    if (status == TRM_OK) {
+        status = measure_data(o, data, seconds, &err);
+    }
+    if (status == TRM_OK) {
+        app_sample s = app_summarise(seconds, o->repeats);
+        app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
+                (double)o->batch_size / s.median, (long long)o->workers, (long long)s.repeats);
+        app_json_open();
+        app_json_text("bench", "data");
+        app_json_text("data", o->data);
+        app_json_int("batch_size", o->batch_size);
+        app_json_int("image_size", o->image_size);
+        app_json_int("workers", o->workers);
+        app_json_real("samples_per_second", (double)o->batch_size / s.median);
+        app_json_sample(&s);
+        app_json_machine(o->workers);
+        app_json_close();
+    }
+    trm_dataset_destroy(data);
+    free(seconds);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

@@ -1,0 +1,236 @@
+#include "app/app.h"
+
+#include "trireme/machine.h"
+
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- synth ------------------------------------------------------------------------------------- */
+
+int app_run_data_synth(app_context *app) {
+    trm_error err;
+    const app_options *o = &app->o;
+    const trm_shapes_options shapes = {
+        .train_count = o->synth_train, .test_count = o->synth_test, .seed = (uint64_t)o->seed};
+    long long train = o->synth_train > 0 ? o->synth_train : 50000;
+    long long test = o->synth_test > 0 ? o->synth_test : 10000;
+    trm_status status = TRM_OK;
+    if (o->output == NULL) {
+        status = app_fail(&err, TRM_INVALID, "data synth needs --output DIR");
+    } else if (!o->dry_run) {
+        status = trm_shapes_write(&shapes, o->output, &err);
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    app_say("%s: %lld training and %lld test images of ten shapes%s\n", o->output, train, test,
+            o->dry_run ? " would be written" : "");
+    app_json_open();
+    app_json_text("event", "data_synth");
+    app_json_text("path", o->output);
+    app_json_int("train", train);
+    app_json_int("test", test);
+    app_json_bool("dry_run", o->dry_run);
+    app_json_close();
+    return 0;
+}
+
+/* ---- info ---------------------------------------------------------------------------------------- */
+
+static trm_status describe_part(const app_options *o, const char *name, trm_usage usage,
+                                trm_error *err) {
+    trm_dataset *data;
+    trm_status status = app_dataset(o, usage, usage == TRM_USAGE_TRAIN, &data, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    char *text = trm_dataset_describe(data);
+    app_say("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
+            (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
+            (long long)trm_dataset_epoch_batches(data), (long long)o->batch_size);
+    trm_batch_field field;
+    for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
+        char shape[96];
+        app_say("    %-8s %s %s\n", field.name, trm_dtype_name(field.tensor.dtype),
+                trm_shape_format(&field.tensor.shape, shape, sizeof shape));
+    }
+    app_json_open();
+    app_json_text("event", "data_info");
+    app_json_text("part", name);
+    app_json_int("samples", trm_dataset_sample_count(data));
+    app_json_int("classes", trm_dataset_class_count(data));
+    app_json_int("batches", trm_dataset_epoch_batches(data));
+    app_json_raw("pipeline", text != NULL ? text : "null");
+    app_json_close();
+    trm_dataset_text_free(text);
+    trm_dataset_destroy(data);
+    return TRM_OK;
+}
+
+int app_run_data_info(app_context *app) {
+    trm_error err;
+    app_options *o = &app->o;
+    bool test = false;
+    trm_status status = app_settle_data(app, &err);
+    if (status == TRM_OK && o->data != NULL) {
+        status = app_has_test_set(o, &test, &err);
+    }
+    bool only_test = o->usage != NULL && strcmp(o->usage, "test") == 0;
+    bool only_train = o->usage != NULL && strcmp(o->usage, "train") == 0;
+    bool all = o->usage != NULL && strcmp(o->usage, "all") == 0;
+    if (status == TRM_OK && !only_test) {
+        status = describe_part(o, all ? "all" : "train", all ? TRM_USAGE_ALL : TRM_USAGE_TRAIN, &err);
+    }
+    if (status == TRM_OK && ((test && !only_train && !all) || only_test)) {
+        status = describe_part(o, "test", TRM_USAGE_TEST, &err);
+    }
+    return status == TRM_OK ? 0 : app_report(&err);
+}
+
+/* ---- fetch ---------------------------------------------------------------------------------------- */
+
+static const char CIFAR_URL[] = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+static const char CIFAR_SHA256[] = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
+static const char CIFAR_FOLDER[] = "cifar-10-batches-bin";
+
+/* The program's exit code; 127 when it is not there. */
+static int run_program(char *const argv[]) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) < 0) {
+        return 126;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static trm_status download(const char *url, const char *path, trm_error *err) {
+    char *const curl[] = {"curl", "-fsSL", "--connect-timeout", "20", "-o", (char *)path, (char *)url, NULL};
+    char *const wget[] = {"wget", "-q", "-T", "20", "-t", "2", "-O", (char *)path, (char *)url, NULL};
+    int code = run_program(curl);
+    if (code == 127) {
+        code = run_program(wget);
+    }
+    if (code == 127) {
+        return app_fail(err, TRM_UNSUPPORTED, "neither curl nor wget is installed; fetch %s by hand", url);
+    }
+    return code == 0 ? TRM_OK : app_fail(err, TRM_IO, "%s could not be fetched (curl or wget ended with %d); "
+                                         "--data synth needs no network", url, code);
+}
+
+static trm_status check_sha256(const char *path, const char *expected, trm_error *err) {
+    FILE *file = fopen(path, "rb");
+    EVP_MD_CTX *hash = EVP_MD_CTX_new();
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int length = 0;
+    static unsigned char block[1 << 16];
+    char text[2 * EVP_MAX_MD_SIZE + 1] = "";
+    size_t got;
+    bool ok = file != NULL && hash != NULL && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1;
+    while (ok && (got = fread(block, 1, sizeof block, file)) > 0) {
+        ok = EVP_DigestUpdate(hash, block, got) == 1;
+    }
+    ok = ok && !ferror(file) && EVP_DigestFinal_ex(hash, digest, &length) == 1;
+    for (unsigned int i = 0; ok && i < length; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    }
+    EVP_MD_CTX_free(hash);
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (!ok) {
+        return app_fail(err, TRM_IO, "%.100s could not be read: %s", path, strerror(errno));
+    }
+    return strcmp(text, expected) == 0
+               ? TRM_OK
+               : app_fail(err, TRM_CORRUPT, "%.60s: SHA-256 %.16s..., expected %.16s...: the download is damaged",
+                          path, text, expected);
+}
+
+/* Unpacks beside the goal, checks the files, and renames: the folder is there whole or not at all. */
+static trm_status unpack(const char *archive, const char *cache, const char *goal, trm_error *err) {
+    char work[512], made[600];
+    snprintf(work, sizeof work, "%s/fetch.XXXXXX", cache);
+    if (mkdtemp(work) == NULL) {
+        return app_fail(err, TRM_IO, "%.100s: no folder can be made: %s", cache, strerror(errno));
+    }
+    char *const tar[] = {"tar", "-xzf", (char *)archive, "-C", work, NULL};
+    char *const remove_work[] = {"rm", "-rf", "--", work, NULL};
+    snprintf(made, sizeof made, "%s/%s", work, CIFAR_FOLDER);
+    trm_status status = TRM_OK;
+    trm_dataset *data = NULL;
+    if (run_program(tar) != 0) {
+        status = app_fail(err, TRM_IO, "%.100s could not be unpacked (is the disk full?)", archive);
+    } else {
+        status = trm_dataset_cifar10(made, TRM_USAGE_ALL, &data, err);
+    }
+    if (status == TRM_OK && rename(made, goal) != 0) {
+        status = app_fail(err, TRM_IO, "%.100s could not be renamed: %s", made, strerror(errno));
+    }
+    trm_dataset_destroy(data);
+    (void)!run_program(remove_work);
+    return status;
+}
+
+static trm_status fetch_cifar(const app_options *o, const char *cache, char *goal, size_t size,
+                              trm_error *err) {
+    char archive[512], file[800];
+    struct stat info;
+    snprintf(goal, size, "%s/%s", cache, CIFAR_FOLDER);
+    snprintf(file, sizeof file, "%s/test_batch.bin", goal);
+    if (stat(file, &info) == 0) {
+        app_note("%s is there already\n", goal);
+        return TRM_OK;
+    }
+    if (o->dry_run) {
+        app_say("would fetch %s into %s\n", CIFAR_URL, goal);
+        return TRM_OK;
+    }
+    snprintf(archive, sizeof archive, "%s/cifar-10-binary.tar.gz.%ld", cache, (long)getpid());
+    app_note("fetching %s\n", CIFAR_URL);
+    trm_status status = download(CIFAR_URL, archive, err);
+    if (status == TRM_OK) {
+        status = check_sha256(archive, CIFAR_SHA256, err);
+    }
+    if (status == TRM_OK) {
+        status = unpack(archive, cache, goal, err);
+    }
+    unlink(archive);
+    return status;
+}
+
+int app_run_data_fetch(app_context *app) {
+    trm_error err;
+    char goal[640];
+    trm_machine machine;
+    trm_machine_ask(&machine);
+    trm_status status;
+    if (strcmp(app->parsed.arguments[0], "cifar10") != 0) {
+        status = app_fail(&err, TRM_INVALID, "no dataset '%.60s' to fetch; there is: cifar10",
+                          app->parsed.arguments[0]);
+    } else if (*machine.cache == '\0') {
+        status = app_fail(&err, TRM_INVALID, "there is no cache directory: set HOME or XDG_CACHE_HOME");
+    } else {
+        status = fetch_cifar(&app->o, machine.cache, goal, sizeof goal, &err);
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    app_say("%s\n", goal);
+    app_json_open();
+    app_json_text("event", "data_fetch");
+    app_json_text("path", goal);
+    app_json_bool("dry_run", app->o.dry_run);
+    app_json_close();
+    return 0;
+}

@@ -1,0 +1,66 @@
+#include "app/app.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static trm_usage usage_of(const char *word) {
+    return word == NULL || strcmp(word, "test") == 0 ? TRM_USAGE_TEST
+           : strcmp(word, "train") == 0             ? TRM_USAGE_TRAIN
+                                                    : TRM_USAGE_ALL;
+}
+
+static trm_status prepare(app_context *app, trm_dataset **data, app_network *network,
+                          trm_model **model, trm_error *err) {
+    app_options *o = &app->o;
+    const char *name = app->parsed.arguments[0];
+    trm_status status;
+    bool has_test;
+    if (o->checkpoint == NULL) {
+        return app_fail(err, TRM_INVALID, "eval needs --checkpoint: a directory or a .safetensors file");
+    }
+    if (o->data == NULL) {
+        return app_fail(err, TRM_INVALID, "eval needs --data: a directory, or synth");
+    }
+    if ((status = app_recall(app, name, o->checkpoint, err)) != TRM_OK ||
+        (status = app_settle_data(app, err)) != TRM_OK ||
+        (status = app_has_test_set(o, &has_test, err)) != TRM_OK) {
+        return status;
+    }
+    if (o->exact_guide && !app_given(&app->parsed, "usage")) {
+        o->usage = "test";
+    }
+    if (!has_test && usage_of(o->usage) == TRM_USAGE_TEST) {
+        return app_fail(err, TRM_INVALID, "%.100s has no test set; --usage train or all reads what there is",
+                        o->data);
+    }
+    if ((status = app_dataset(o, usage_of(o->usage), false, data, err)) != TRM_OK ||
+        (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
+        return status;
+    }
+    return trm_model_load(*model, o->checkpoint, false, NULL, err);
+}
+
+int app_run_eval(app_context *app) {
+    trm_error err;
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    app_network network;
+    trm_evaluation evaluation;
+    trm_status status = prepare(app, &data, &network, &model, &err);
+    if (status == TRM_OK && app->o.dry_run) {
+        app_say("dry run: the checkpoint fits; nothing was evaluated\n");
+    } else if (status == TRM_OK) {
+        app_signals_begin(model);
+        status = trm_model_evaluate(model, data, &evaluation, &err);
+        app_signals_end();
+        if (status == TRM_OK) {
+            app_tell_evaluation(0, &evaluation);
+        }
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
+        return app_signal_exit_code();
+    }
+    return status == TRM_OK ? 0 : app_report(&err);
+}

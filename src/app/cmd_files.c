@@ -1,0 +1,110 @@
+#include "app/app.h"
+
+#include "trireme/export.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A model for its weights only: batches of one random image. */
+static trm_status weights_model(app_context *app, trm_dataset **data, app_network *network,
+                                trm_model **model, trm_error *err) {
+    app_options *o = &app->o;
+    o->batch_size = o->batch_size == 0 ? 1 : o->batch_size;
+    trm_status status = app_settle_data(app, err);
+    if (status == TRM_OK) {
+        status = app_dataset_random(o, data, err);
+    }
+    return status == TRM_OK
+               ? app_make_model(app, app->parsed.arguments[0], *data, true, network, model, err)
+               : status;
+}
+
+/* ---- export --------------------------------------------------------------------------------------- */
+
+static trm_status export_model(app_context *app, trm_dataset **data, app_network *network,
+                               trm_model **model, trm_error *err) {
+    const app_options *o = &app->o;
+    if (o->checkpoint == NULL || o->to == NULL || o->output == NULL) {
+        return app_fail(err, TRM_INVALID, "export needs --checkpoint, --to and --output");
+    }
+    trm_status status = app_recall(app, app->parsed.arguments[0], o->checkpoint, err);
+    if (status == TRM_OK) {
+        status = weights_model(app, data, network, model, err);
+    }
+    if (status == TRM_OK) {
+        status = trm_model_load(*model, o->checkpoint, false, NULL, err);
+    }
+    if (status != TRM_OK || o->dry_run) {
+        return status;
+    }
+    return trm_export_safetensors(*model, o->output, err);
+}
+
+int app_run_export(app_context *app) {
+    trm_error err;
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    app_network network;
+    trm_status status = export_model(app, &data, &network, &model, &err);
+    if (status == TRM_OK) {
+        app_say("%s%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
+        app_json_open();
+        app_json_text("event", "export");
+        app_json_text("path", app->o.output);
+        app_json_text("to", app->o.to);
+        app_json_bool("dry_run", app->o.dry_run);
+        app_json_close();
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
+
+/* ---- import ---------------------------------------------------------------------------------------- */
+
+static trm_status save_import(const app_options *o, trm_model *model, trm_error *err) {
+    trm_checkpoint_writer *writer;
+    trm_status status = trm_checkpoint_writer_open(o->output, NULL, &writer, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    status = trm_model_save(model, writer, err);
+    trm_status closed = trm_checkpoint_writer_close(writer, status == TRM_OK ? err : NULL);
+    return status == TRM_OK ? closed : status;
+}
+
+static trm_status import_model(app_context *app, trm_dataset **data, app_network *network,
+                               trm_model **model, trm_error *err) {
+    const app_options *o = &app->o;
+    int64_t step;
+    if (o->from == NULL || o->output == NULL) {
+        return app_fail(err, TRM_INVALID, "import needs --from and --output");
+    }
+    if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK) {
+        return app_fail(err, TRM_INVALID, "%.120s has a checkpoint already: another --output", o->output);
+    }
+    trm_status status = weights_model(app, data, network, model, err);
+    if (status == TRM_OK) {
+        status = trm_model_load(*model, o->from, false, NULL, err);
+    }
+    return status == TRM_OK && !o->dry_run ? save_import(o, *model, err) : status;
+}
+
+int app_run_import(app_context *app) {
+    trm_error err;
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    app_network network;
+    trm_status status = import_model(app, &data, &network, &model, &err);
+    if (status == TRM_OK) {
+        app_say("%s/ckpt-0%s\n", app->o.output, app->o.dry_run ? " would be written" : "");
+        app_json_open();
+        app_json_text("event", "import");
+        app_json_text("path", app->o.output);
+        app_json_bool("dry_run", app->o.dry_run);
+        app_json_close();
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

@@ -1,0 +1,392 @@
+#include "app/app.h"
+
+#include "trireme/callbacks.h"
+#include "trireme/machine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Everything of one run. */
+typedef struct job {
+    app_context *app;
+    const char *name;
+    trm_dataset *train, *test;
+    app_network network;
+    trm_model *model;
+    uint64_t first_step;
+    bool resumed;
+    /* the reporter's */
+    int64_t reported_samples;
+    double reported_seconds;
+    double ready_seconds;  /* when training began */
+    trm_progress last;
+} job;
+
+/* ---- what is told ---------------------------------------------------------------------------------- */
+
+static void status_line(const job *j, const trm_progress *p, double speed) {
+    if (!app_out.terminal) {
+        return;
+    }
+    char left[32] = "?";
+    int64_t epochs = p->epochs > 0 ? p->epochs : 1;
+    double steps_left = (double)((epochs - p->epoch) * p->epoch_steps + p->epoch_steps - p->step);
+    double done = (double)(p->global_step - j->first_step);
+    if (p->epochs > 0 && done > 0) {
+        app_time(steps_left * p->busy_seconds / done, left, sizeof left);
+    }
+    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f images/s  %s left", (long long)p->epoch,
+                    (long long)epochs, (long long)p->step, (long long)p->epoch_steps, (double)p->loss,
+                    speed, left);
+}
+
+static double speed_since_report(const job *j, const trm_progress *p) {
+    double seconds = p->busy_seconds - j->reported_seconds;
+    return seconds > 0 ? (double)(p->samples - j->reported_samples) / seconds : 0;
+}
+
+static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    job *j = context;
+    j->last = *p;
+    double speed = speed_since_report(j, p);
+    status_line(j, p, speed);
+    if (p->step % j->app->o.log_every != 0 && p->step != p->epoch_steps) {
+        return TRM_OK;
+    }
+    j->reported_samples = p->samples;
+    j->reported_seconds = p->busy_seconds;
+    if (!app_out.terminal || p->step == p->epoch_steps) {
+        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f images/s, learning rate %.4g\n",
+                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, p->learning_rate);
+    }
+    app_json_open();
+    app_json_text("event", "step");
+    app_json_int("epoch", p->epoch);
+    app_json_int("step", p->step);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_real("loss", (double)p->loss);
+    app_json_real("images_per_second", speed);
+    app_json_real("learning_rate", p->learning_rate);
+    app_json_close();
+    return TRM_OK;
+}
+
+static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    job *j = context;
+    j->last = *p;
+    int64_t steps = p->epoch_samples / j->app->o.batch_size / (j->app->o.accumulate > 0 ? j->app->o.accumulate : 1);
+    double ms = p->epoch_seconds * 1e3;
+    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
+    app_json_open();
+    app_json_text("event", "epoch");
+    app_json_int("epoch", p->epoch);
+    app_json_int("steps", p->epoch_steps);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_real("loss", (double)p->loss);
+    app_json_real("seconds", p->epoch_seconds);
+    app_json_real("wait_seconds", p->wait_seconds);
+    app_json_close();
+    return TRM_OK;
+}
+
+void app_tell_evaluation(int64_t epoch, const trm_evaluation *e) {
+    if (epoch > 0) {
+        app_say("epoch %lld: ", (long long)epoch);
+    }
+    app_say("evaluation loss %.6f", e->loss);
+    if (e->has_top) {
+        app_say(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
+    }
+    if (e->has_auc) {
+        app_say(", auc %.6f, logloss %.6f", e->auc, e->logloss);
+    }
+    app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
+    app_json_open();
+    app_json_text("event", "eval");
+    if (epoch > 0) {
+        app_json_int("epoch", epoch);
+    }
+    app_json_real("loss", e->loss);
+    if (e->has_top) {
+        app_json_real("top1", e->top1);
+        app_json_real("top5", e->top5);
+    }
+    if (e->has_auc) {
+        app_json_real("auc", e->auc);
+        app_json_real("logloss", e->logloss);
+        app_json_real("calibration", e->calibration);
+    }
+    app_json_int("samples", e->samples);
+    app_json_real("seconds", e->seconds);
+    app_json_close();
+}
+
+static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
+    (void)context;
+    (void)err;
+    app_tell_evaluation(p->epoch, p->evaluation);
+    return TRM_OK;
+}
+
+static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
+    (void)context;
+    (void)err;
+    app_note("saved %s\n", p->checkpoint);
+    app_json_open();
+    app_json_text("event", "checkpoint");
+    app_json_text("path", p->checkpoint);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_close();
+    return TRM_OK;
+}
+
+static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    ((job *)context)->last = *p;
+    return TRM_OK;
+}
+
+static void tell_start(const job *j) {
+    const app_options *o = &j->app->o;
+    trm_exec_info info;
+    char parameters[32], memory[32];
+    trm_exec_describe(trm_model_exec(j->model), &info);
+    int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
+    app_note("%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
+             j->name, (double)info.parameter_count / 1e6,
+             app_bytes((double)info.total_bytes, memory, sizeof memory),
+             (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
+             (long long)o->batch_size);
+    (void)parameters;
+    if (j->resumed) {
+        app_note("resumed after step %llu\n", (unsigned long long)j->first_step);
+    }
+    app_json_open();
+    app_json_text("event", "start");
+    app_json_text("version", trm_version());
+    app_json_text("model", j->name);
+    app_json_text("data", o->data);
+    app_json_int("samples", trm_dataset_sample_count(j->train));
+    app_json_int("parameters", info.parameter_count);
+    app_json_int("batch_size", o->batch_size);
+    app_json_int("image_size", o->image_size);
+    app_json_int("classes", j->network.classes);
+    app_json_int("epochs", o->epochs);
+    app_json_int("epoch_steps", epoch_steps);
+    app_json_text("precision", o->precision);
+    app_json_int("seed", o->seed);
+    app_json_int("global_step", (int64_t)j->first_step);
+    app_json_bool("resumed", j->resumed);
+    app_json_int("predicted_bytes", info.total_bytes);
+    app_json_real("compile_seconds", info.create_seconds);
+    app_json_close();
+}
+
+static void tell_done(const job *j) {
+    const trm_progress *p = &j->last;
+    double speed = p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
+    double seconds = trm_now_seconds() - j->ready_seconds;
+    char memory[32], time[32];
+    uint64_t step = trm_model_global_step(j->model);
+    app_say("done: step %llu, %s, %.0f images/s, peak memory %s\n", (unsigned long long)step,
+            app_time(seconds, time, sizeof time), speed,
+            app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
+    app_json_open();
+    app_json_text("event", "done");
+    app_json_int("global_step", (int64_t)step);
+    app_json_real("seconds", seconds);
+    app_json_real("images_per_second", speed);
+    app_json_int("peak_bytes", trm_peak_bytes());
+    app_json_close();
+}
+
+/* ---- preparing ----------------------------------------------------------------------------------------- */
+
+static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
+    return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
+}
+
+static trm_status check_flags(app_context *app, trm_error *err) {
+    app_options *o = &app->o;
+    const app_parsed *p = &app->parsed;
+    static const char *const with_output[] = {"resume", "save-every-steps", "save-every-seconds", "keep"};
+    for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
+        trm_status status = need(app_given(p, with_output[i]) && o->output == NULL, with_output[i],
+                                 "output", err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    if (o->early_stop > 0 && o->eval_every_epochs == 0) {
+        return app_fail(err, TRM_INVALID, "--early-stop needs evaluations; --eval-every-epochs is 0");
+    }
+    if (o->early_stop > 0 && o->eval_every_epochs < 0) {
+        o->eval_every_epochs = 1;
+    }
+    if (o->label_smoothing > 0 && strcmp(o->loss, "expand") == 0) {
+        return app_fail(err, TRM_INVALID, "--label-smoothing is for --loss fused");
+    }
+    if (o->epochs == 0 && o->steps == 0) {
+        o->epochs = 1;
+    }
+    return TRM_OK;
+}
+
+static trm_usage usage_of(const char *word, trm_usage otherwise) {
+    return word == NULL                  ? otherwise
+           : strcmp(word, "train") == 0 ? TRM_USAGE_TRAIN
+           : strcmp(word, "test") == 0  ? TRM_USAGE_TEST
+                                        : TRM_USAGE_ALL;
+}
+
+static trm_status open_data(job *j, trm_error *err) {
+    app_options *o = &j->app->o;
+    trm_status status = app_dataset(o, usage_of(o->usage, TRM_USAGE_TRAIN), true, &j->train, err);
+    if (status != TRM_OK || o->eval_every_epochs == 0) {
+        return status;
+    }
+    bool has_test;
+    if ((status = app_has_test_set(o, &has_test, err)) != TRM_OK) {
+        return status;
+    }
+    if (!has_test) {
+        if (app_given(&j->app->parsed, "eval-every-epochs") || o->early_stop > 0) {
+            return app_fail(err, TRM_INVALID, "%.100s has no test set to evaluate on; --eval-every-epochs 0",
+                            o->data);
+        }
+        app_warn("%s has no test set: the model is not evaluated", o->data);
+        o->eval_every_epochs = 0;
+        return TRM_OK;
+    }
+    if (usage_of(o->usage, TRM_USAGE_TRAIN) == TRM_USAGE_ALL) {
+        app_warn("training on all files, test set included: the evaluation says nothing about new data");
+    }
+    return app_dataset(o, TRM_USAGE_TEST, false, &j->test, err);
+}
+
+static trm_status load_initial(job *j, trm_error *err) {
+    int32_t skipped = 0, total = 0;
+    trm_exec *exec = trm_model_exec(j->model);
+    trm_status status = trm_model_load(j->model, j->app->o.init, true, &skipped, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        total += trm_exec_variable(exec, i).kind != TRM_VARIABLE_SLOT;
+    }
+    if (skipped == total) {
+        return app_fail(err, TRM_INVALID, "--init %.100s has no tensor of %s", j->app->o.init, j->name);
+    }
+    if (skipped > 0) {
+        app_warn("%s: %d of %d tensors are missing or of another shape and keep their initial values",
+                 j->app->o.init, skipped, total);
+    }
+    return TRM_OK;
+}
+
+static trm_status restore(job *j, trm_error *err) {
+    const app_options *o = &j->app->o;
+    if (o->resume) {
+        trm_status status = trm_model_resume(j->model, o->output, err);
+        if (status != TRM_END) {
+            j->resumed = status == TRM_OK;
+            return status;
+        }
+        app_note("%s has no checkpoint yet: starting afresh\n", o->output);
+    } else if (o->output != NULL) {
+        int64_t step;
+        if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK) {
+            return app_fail(err, TRM_INVALID, "%.100s has a checkpoint of step %lld already: --resume "
+                            "continues it, another --output starts afresh", o->output, (long long)step);
+        }
+    }
+    return o->init != NULL ? load_initial(j, err) : TRM_OK;
+}
+
+static trm_status prepare(job *j, trm_error *err) {
+    trm_status status;
+    if ((status = check_flags(j->app, err)) != TRM_OK ||
+        (status = app_settle_data(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK ||
+        (status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
+        (status = restore(j, err)) != TRM_OK) {
+        return status;
+    }
+    j->first_step = trm_model_global_step(j->model);
+    j->last.model = j->model;
+    return TRM_OK;
+}
+
+/* ---- running ---------------------------------------------------------------------------------------------- */
+
+static trm_status train(job *j, trm_error *err) {
+    const app_options *o = &j->app->o;
+    trm_train_options options = {
+        .data = j->train, .epochs = o->epochs, .steps = o->steps, .sink = o->sink};
+    trm_callback *list = options.callbacks;
+    int count = 0;
+    list[count++] = (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch,
+                                   .on_evaluated = tell_evaluated, .on_checkpoint = tell_checkpoint,
+                                   .on_end = keep_last, .context = j};
+    if (o->early_stop > 0) {
+        list[count++] = trm_early_stop(&(trm_early_stop_options){.patience = o->early_stop});
+    }
+    if (o->eval_every_epochs > 0) {
+        list[count++] = trm_evaluate_every(j->test, o->eval_every_epochs);
+    }
+    if (o->output != NULL) {
+        list[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
+            .directory = o->output, .keep = (int32_t)o->keep, .every_steps = o->save_every_steps,
+            .every_seconds = o->save_every_seconds});
+    }
+    app_signals_begin(j->model);
+    trm_status status = trm_model_train(j->model, &options, err);
+    if (status == TRM_OK && o->eval_every_epochs < 0) {
+        trm_evaluation evaluation;
+        status = trm_model_evaluate(j->model, j->test, &evaluation, err);
+        if (status == TRM_OK) {
+            app_tell_evaluation(j->last.epoch, &evaluation);
+        }
+    }
+    app_signals_end();
+    return status;
+}
+
+static int finish(const job *j, trm_status status, const trm_error *err) {
+    if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
+        app_note("stopped after step %llu%s\n", (unsigned long long)trm_model_global_step(j->model),
+                 j->app->o.output != NULL ? "; --resume continues" : "");
+        tell_done(j);
+        return app_signal_exit_code();
+    }
+    if (status != TRM_OK) {
+        return app_report(err);
+    }
+    tell_done(j);
+    return 0;
+}
+
+int app_run_train(app_context *app) {
+    trm_error err;
+    job j = {.app = app, .name = app->parsed.arguments[0]};
+    int code;
+    trm_status status = prepare(&j, &err);
+    if (status != TRM_OK) {
+        code = app_report(&err);
+    } else {
+        tell_start(&j);
+        j.ready_seconds = trm_now_seconds();
+        if (app->o.dry_run) {
+            app_say("dry run: nothing was trained\n");
+            code = 0;
+        } else {
+            status = train(&j, &err);
+            code = finish(&j, status, &err);
+        }
+    }
+    trm_model_destroy(j.model);
+    trm_dataset_destroy(j.train);
+    trm_dataset_destroy(j.test);
+    return code;
+}

@@ -1,0 +1,257 @@
+#include "app/flags.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) {
+    if (err != NULL) {
+        va_list args;
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->rank = -1;
+        va_start(args, format);
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+/* ---- nearest word ---------------------------------------------------------------------------- */
+
+enum { WORD_MAX = 48 };
+
+/* Edits (insert, remove, replace, swap neighbours) from a to b: Damerau, restricted. */
+static int distance(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b);
+    if (n >= WORD_MAX || m >= WORD_MAX) {
+        return WORD_MAX;
+    }
+    int d[WORD_MAX + 1][WORD_MAX + 1];
+    for (int i = 0; i <= n; i++) {
+        for (int j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                best = d[i - 2][j - 2] + 1 < best ? d[i - 2][j - 2] + 1 : best;
+            }
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+const char *app_nearest(const char *word, const char *const *words, int count) {
+    const char *nearest = NULL;
+    int best = WORD_MAX;
+    for (int i = 0; i < count; i++) {
+        int edits = distance(word, words[i]);
+        /* A beginning is a likely abbreviation: --lr-e..., --batch. */
+        bool beginning = strlen(word) > 2 && strncmp(word, words[i], strlen(word)) == 0;
+        int limit = (int)strlen(words[i]) / 3;
+        limit = limit < 2 ? 2 : limit;
+        if (beginning) {
+            edits = 1;
+        }
+        if (edits <= limit && edits < best) {
+            best = edits;
+            nearest = words[i];
+        }
+    }
+    return nearest;
+}
+
+/* ---- values ------------------------------------------------------------------------------------ */
+
+static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    bool any = f->low == 0 && f->high == 0;
+    if (end == text || *end != '\0' || errno != 0 ||
+        (!any && ((double)value < f->low || (double)value > f->high))) {
+        if (any) {
+            return app_fail(err, TRM_INVALID, "--%s '%s': an integer is expected", f->name, text);
+        }
+        return app_fail(err, TRM_INVALID, "--%s '%s': an integer from %.0f to %.0f is expected", f->name,
+                        text, f->low, f->high);
+    }
+    *out = value;
+    return TRM_OK;
+}
+
+static trm_status parse_real(const app_flag *f, const char *text, double *out, trm_error *err) {
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    bool any = f->low == 0 && f->high == 0;
+    if (end == text || *end != '\0' || !isfinite(value) ||
+        (!any && (value < f->low || value > f->high))) {
+        if (any) {
+            return app_fail(err, TRM_INVALID, "--%s '%s': a number is expected", f->name, text);
+        }
+        return app_fail(err, TRM_INVALID, "--%s '%s': a number from %g to %g is expected", f->name, text,
+                        f->low, f->high);
+    }
+    *out = value;
+    return TRM_OK;
+}
+
+static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},      {"K", 1024},    {"M", 1048576.0}, {"G", 1073741824.0}, {"B", 1},
+                 {"KB", 1e3},  {"MB", 1e6},    {"GB", 1e9},      {"TB", 1e12},
+                 {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    char *end;
+    double value = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(end, units[i].name) == 0 && value > 0 && value * units[i].factor < 9e18) {
+            *out = (int64_t)(value * units[i].factor);
+            return TRM_OK;
+        }
+    }
+    return app_fail(err, TRM_INVALID, "--%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB",
+                    f->name, text);
+}
+
+static bool is_choice(const char *words, const char *text) {
+    size_t length = strchr(text, '|') != NULL ? 0 : strlen(text);
+    for (const char *w = words; w != NULL && length > 0; w = strchr(w, '|')) {
+        w += *w == '|';
+        if (strncmp(w, text, length) == 0 && (w[length] == '|' || w[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status store(const app_flag *f, const char *text, void *options, trm_error *err) {
+    char *place = (char *)options + f->offset;
+    switch (f->kind) {
+    case APP_BOOL:
+        *(bool *)place = true;
+        return TRM_OK;
+    case APP_INT:
+        return parse_int(f, text, (int64_t *)place, err);
+    case APP_REAL:
+        return parse_real(f, text, (double *)place, err);
+    case APP_BYTES:
+        return parse_bytes(f, text, (int64_t *)place, err);
+    case APP_CHOICE:
+        if (!is_choice(f->value, text)) {
+            return app_fail(err, TRM_INVALID, "--%s '%s': one of %s is expected", f->name, text, f->value);
+        }
+        break;
+    case APP_TEXT:
+        if (*text == '\0') {
+            return app_fail(err, TRM_INVALID, "--%s: its value is empty", f->name);
+        }
+        break;
+    }
+    *(const char **)place = text;
+    return TRM_OK;
+}
+
+/* ---- the command line ---------------------------------------------------------------------------- */
+
+static const app_flag *find(const app_group *const *groups, const char *name, size_t length) {
+    for (; *groups != NULL; groups++) {
+        for (int i = 0; i < (*groups)->count; i++) {
+            const app_flag *f = &(*groups)->flags[i];
+            if (strlen(f->name) == length && strncmp(f->name, name, length) == 0) {
+                return f;
+            }
+        }
+    }
+    return NULL;
+}
+
+static trm_status unknown(const app_group *const *groups, const char *label, const char *name,
+                          size_t length, trm_error *err) {
+    const char *words[APP_FLAGS_MAX];
+    char word[WORD_MAX];
+    int count = 0;
+    for (; *groups != NULL; groups++) {
+        for (int i = 0; i < (*groups)->count && count < APP_FLAGS_MAX; i++) {
+            words[count++] = (*groups)->flags[i].name;
+        }
+    }
+    snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
+    const char *nearest = app_nearest(word, words, count);
+    if (nearest != NULL) {
+        return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word, nearest);
+    }
+    return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word, label);
+}
+
+bool app_given(const app_parsed *parsed, const char *name) {
+    for (int i = 0; i < parsed->given_count; i++) {
+        if (strcmp(parsed->given[i]->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The flag at argv[*at]; moves *at past its value. */
+static trm_status take_flag(const app_group *const *groups, const char *label, int argc, char **argv,
+                            int *at, void *options, app_parsed *out, trm_error *err) {
+    const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const app_flag *f = find(groups, name, length);
+    if (f == NULL) {
+        return unknown(groups, label, name, length, err);
+    }
+    const char *dashes = strlen(f->name) == 1 ? "-" : "--";
+    if (app_given(out, f->name)) {
+        return app_fail(err, TRM_INVALID, "%s%s is given twice", dashes, f->name);
+    }
+    if (f->kind == APP_BOOL && value != NULL) {
+        return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name, value);
+    }
+    if (f->kind != APP_BOOL && value == NULL) {
+        if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0) {
+            return app_fail(err, TRM_INVALID, "%s%s needs a value: %s", dashes, f->name, f->value);
+        }
+        value = argv[++*at];
+    }
+    if (out->given_count == APP_FLAGS_MAX) {
+        return app_fail(err, TRM_INVALID, "more than %d flags", APP_FLAGS_MAX);
+    }
+    out->given[out->given_count++] = f;
+    return store(f, value, options, err);
+}
+
+trm_status app_parse(const app_group *const *groups, const char *label, int argc, char **argv,
+                     void *options, app_parsed *out, trm_error *err) {
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            out->rest = argv + i + 1;
+            break;
+        }
+        bool negative = argv[i][0] == '-' && argv[i][1] >= '0' && argv[i][1] <= '9';
+        if (argv[i][0] == '-' && argv[i][1] != '\0' && !negative) {
+            trm_status status = take_flag(groups, label, argc, argv, &i, options, out, err);
+            if (status != TRM_OK) {
+                return status;
+            }
+        } else if (out->arguments_count == APP_ARGUMENTS_MAX) {
+            return app_fail(err, TRM_INVALID, "more than %d arguments", APP_ARGUMENTS_MAX);
+        } else {
+            out->arguments[out->arguments_count++] = argv[i];
+        }
+    }
+    return TRM_OK;
+}

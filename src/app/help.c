@@ -1,0 +1,143 @@
+#include "app/app.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- commands ---------------------------------------------------------------------------------- */
+
+void app_help_overview(void) {
+    printf("trireme %s: trains deep networks on many devices from one C program, the same that trains on "
+           "one\n\nUsage: trireme COMMAND [ARGUMENT] [--flag VALUE]\n\n", trm_version());
+    for (int i = 0; i < app_commands_count; i++) {
+        const app_command *c = &app_commands[i];
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", c->name, c->arguments);
+        printf("  %-20s %s\n", left, c->summary);
+    }
+    printf("\ntrireme COMMAND --help says more about each.\n"
+           "Example: trireme train mlp --data synth --epochs 2\n");
+}
+
+static void print_flag(const app_flag *f) {
+    char left[160];
+    const char *dashes = strlen(f->name) == 1 ? "-" : "--";
+    snprintf(left, sizeof left, "%s%s%s%s", dashes, f->name, f->value != NULL ? " " : "",
+             f->value != NULL ? f->value : "");
+    if (strlen(left) > 26) {
+        printf("  %s\n  %-26s %s\n", left, "", f->help);
+    } else {
+        printf("  %-26s %s\n", left, f->help);
+    }
+}
+
+void app_help_command(const app_command *c) {
+    printf("trireme %s %s%s[--flag VALUE]\n    %s\n", c->name, c->arguments,
+           *c->arguments != '\0' ? " " : "", c->summary);
+    if (c->text != NULL) {
+        printf("\n%s\n", c->text);
+    }
+    for (int g = 1; g < APP_GROUPS_MAX && c->groups[g] != NULL; g++) {
+        const app_group *group = c->groups[g];
+        printf("%s%s%s", group->title != NULL ? "\n" : "\n", group->title != NULL ? group->title : "",
+               group->title != NULL ? "\n" : "");
+        for (int i = 0; i < group->count; i++) {
+            print_flag(&group->flags[i]);
+        }
+    }
+    printf("\n%s\n", c->groups[0]->title);
+    for (int i = 0; i < c->groups[0]->count; i++) {
+        print_flag(&c->groups[0]->flags[i]);
+    }
+    printf("\nExample: %s\n", c->example);
+}
+
+/* ---- topics -------------------------------------------------------------------------------------- */
+
+typedef struct topic {
+    const char *name, *text;
+} topic;
+
+static const topic TOPICS[] = {
+    {"exit-codes",
+     "Exit codes\n"
+     "    0      done\n"
+     "    1      the job failed (for instance: the loss became NaN)\n"
+     "    2      wrong use or configuration (and the launcher's failed child)\n"
+     "    3      bad data or file\n"
+     "    4      out of memory or disk\n"
+     "    5      a peer failed or timed out\n"
+     "    128+n  ended by signal n; 130 (SIGINT) and 143 (SIGTERM) after the step was finished and saved\n"},
+    {"data",
+     "Data\n"
+     "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary form;\n"
+     "    so does a folder cifar-10-batches-bin in it. --dataset says it where it is not clear.\n"
+     "    --data synth generates ten classes of shapes, for machines without data or network.\n"
+     "    Training reads the training part only; guide 002 reads all files, test set included (--usage all).\n"
+     "    CIFAR-10, training: crop of 32x32 with 4 pixels of padding, flip, resize if another size is asked\n"
+     "    for, scale to 0..1, normalise. The order depends on (seed, epoch), a sample's augmentation on\n"
+     "    (seed, epoch, sample), never on threads.\n"},
+    {"resume",
+     "Stopping and continuing\n"
+     "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each epoch, or as\n"
+     "    --save-every-steps and --save-every-seconds say, and when training ends or is stopped. One is\n"
+     "    complete or not there at all; --resume takes the newest sound one (damaged ones are named and\n"
+     "    skipped) and continues: parameters, optimiser state, running statistics, position in the data,\n"
+     "    schedule and random numbers, so that the result has the same bits as an uninterrupted run.\n"
+     "    --epochs and --steps count from the very beginning, not from the resume.\n"},
+    {"events",
+     "JSON events of train --json, one a line\n"
+     "    {\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_step\":..,...}\n"
+     "    {\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_per_second\":..,\"learning_rate\":..}\n"
+     "    {\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,\"seconds\":..,\"wait_seconds\":..}\n"
+     "    {\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":..,\"seconds\":..}\n"
+     "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"
+     "    {\"event\":\"done\",\"global_step\":..,\"seconds\":..,\"images_per_second\":..,\"peak_bytes\":..}\n"
+     "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
+     "    Losses have 9 significant digits, so that equal bits print equal.\n"},
+};
+enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };
+
+int app_run_help(app_context *app) {
+    trm_error err;
+    const app_parsed *p = &app->parsed;
+    if (p->arguments_count == 0) {
+        app_help_overview();
+        return 0;
+    }
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, "%s%s%s", p->arguments[0], p->arguments_count > 1 ? " " : "",
+             p->arguments_count > 1 ? p->arguments[1] : "");
+    for (int i = 0; i < TOPICS_COUNT; i++) {
+        if (strcmp(TOPICS[i].name, wanted) == 0) {
+            fputs(TOPICS[i].text, stdout);
+            return 0;
+        }
+    }
+    const char *words[64];
+    int count = 0;
+    for (int i = 0; i < TOPICS_COUNT; i++) {
+        words[count++] = TOPICS[i].name;
+    }
+    for (int i = 0; i < app_commands_count; i++) {
+        if (strcmp(app_commands[i].name, wanted) == 0) {
+            app_help_command(&app_commands[i]);
+            return 0;
+        }
+        words[count++] = app_commands[i].name;
+    }
+    const char *nearest = app_nearest(wanted, words, count);
+    (void)app_fail(&err, TRM_INVALID, "no help on '%.60s'%s%s", wanted,
+                   nearest != NULL ? "; the nearest is " : "; trireme help lists the commands",
+                   nearest != NULL ? nearest : "");
+    return app_report(&err);
+}
+
+int app_run_version(app_context *app) {
+    (void)app;
+    app_say("trireme %s\n", trm_version());
+    app_json_open();
+    app_json_text("event", "version");
+    app_json_text("version", trm_version());
+    app_json_close();
+    return 0;
+}

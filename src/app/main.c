@@ -1,0 +1,124 @@
+/* The program: one table of commands makes dispatch, help and errors. */
+#include "app/app.h"
+
+#include "trireme/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double app_program_begin;
+
+/* Words of argv[1 ..] that name the command (1 or 2), 0 when none does. */
+static int match(const app_command *c, int argc, char **argv) {
+    const char *space = strchr(c->name, ' ');
+    size_t first = space != NULL ? (size_t)(space - c->name) : strlen(c->name);
+    if (argc < 2 || strlen(argv[1]) != first || strncmp(argv[1], c->name, first) != 0) {
+        return 0;
+    }
+    if (space == NULL) {
+        return 1;
+    }
+    return argc > 2 && strcmp(argv[2], space + 1) == 0 ? 2 : 0;
+}
+
+/* "data" alone, or with a second word that is none of its: lists them. */
+static trm_status unknown_command(int argc, char **argv, trm_error *err) {
+    const char *words[64], *seconds[64];
+    int count = 0, seconds_count = 0;
+    char list[128] = "";
+    for (int i = 0; i < app_commands_count; i++) {
+        const char *name = app_commands[i].name, *space = strchr(name, ' ');
+        words[count++] = name;
+        size_t first = space != NULL ? (size_t)(space - name) : 0;
+        if (space != NULL && strlen(argv[1]) == first && strncmp(name, argv[1], first) == 0) {
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", *list ? ", " : "", space + 1);
+            seconds[seconds_count++] = space + 1;
+        }
+    }
+    if (seconds_count > 0) {
+        const char *nearest = argc > 2 ? app_nearest(argv[2], seconds, seconds_count) : NULL;
+        if (nearest != NULL) {
+            return app_fail(err, TRM_INVALID, "no command '%.30s %.30s'; the nearest is '%s %s'", argv[1],
+                            argv[2], argv[1], nearest);
+        }
+        return app_fail(err, TRM_INVALID, "trireme %s needs one of: %s", argv[1], list);
+    }
+    const char *nearest = app_nearest(argv[1], words, count);
+    return app_fail(err, TRM_INVALID, "no command '%.60s'%s%s", argv[1],
+                    nearest != NULL ? "; the nearest is " : "; trireme help lists them",
+                    nearest != NULL ? nearest : "");
+}
+
+static trm_status check_arguments(const app_context *app, trm_error *err) {
+    const app_command *c = app->command;
+    int count = app->parsed.arguments_count;
+    if (count < c->arguments_min) {
+        return app_fail(err, TRM_INVALID, "trireme %s needs %s; for example: %s", c->name, c->arguments,
+                        c->example);
+    }
+    if (count > c->arguments_max) {
+        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many", c->name,
+                        app->parsed.arguments[c->arguments_max]);
+    }
+    if (app->parsed.rest != NULL) {
+        return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);
+    }
+    return TRM_OK;
+}
+
+/* Whether a bare word is on the command line: output must know before parsing can fail. */
+static bool has_word(int argc, char **argv, const char *word) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], word) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int run_command(const app_command *command, int words, int argc, char **argv) {
+    static app_context app;
+    trm_error err;
+    app.command = command;
+    app_defaults(&app.o);
+    trm_status status = app_parse(command->groups, command->name, argc - 1 - words, argv + 1 + words,
+                                  &app.o, &app.parsed, &err);
+    if (app.o.help || (status != TRM_OK && has_word(argc, argv, "--help"))) {
+        app_help_command(command);
+        return 0;
+    }
+    app_output_begin(app.o.json || has_word(argc, argv, "--json"), app.o.quiet, app.o.verbose,
+                     app.o.color);
+    if (status == TRM_OK) {
+        status = check_arguments(&app, &err);
+    }
+    return status == TRM_OK ? command->run(&app) : app_report(&err);
+}
+
+int main(int argc, char **argv) {
+    static char version[] = "version";
+    trm_error err;
+    app_program_begin = trm_now_seconds();
+    app_signals_ignore();
+    app_output_begin(has_word(argc, argv, "--json"), false, false, "auto");
+    if (argc < 2) {
+        app_help_overview();
+        return app_output_end(2);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        app_help_overview();
+        return app_output_end(0);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        argv[1] = version;
+    }
+    for (int i = 0; i < app_commands_count; i++) {
+        int words = match(&app_commands[i], argc, argv);
+        if (words > 0) {
+            return app_output_end(run_command(&app_commands[i], words, argc, argv));
+        }
+    }
+    (void)unknown_command(argc, argv, &err);
+    return app_output_end(app_report(&err));
+}

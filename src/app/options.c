@@ -1,0 +1,151 @@
+#include "app/app.h"
+
+#include <string.h>
+
+#define OPTION(member) offsetof(app_options, member)
+#define GROUP(name, title, table)                                                                  \
+    const app_group app_group_##name = {title, table, sizeof(table) / sizeof((table)[0])}
+
+static const app_flag COMMON[] = {
+    {"json", APP_BOOL, OPTION(json), NULL, "one JSON object a line on stdout, nothing else", 0, 0},
+    {"quiet", APP_BOOL, OPTION(quiet), NULL, "no progress, no remarks", 0, 0},
+    {"verbose", APP_BOOL, OPTION(verbose), NULL, "also what the library logs", 0, 0},
+    {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
+    {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
+};
+GROUP(common, "Every command", COMMON);
+
+static const app_flag PLAIN[] = {
+    {"color", APP_CHOICE, OPTION(color), "auto|always|never", "colours on stderr (auto)", 0, 0},
+    {"help", APP_BOOL, OPTION(help), NULL, "this text", 0, 0},
+};
+GROUP(plain, "Every command", PLAIN);
+
+static const app_flag DRY_RUN[] = {
+    {"dry-run", APP_BOOL, OPTION(dry_run), NULL, "check everything, print what would run, change nothing", 0, 0},
+};
+GROUP(dry_run, NULL, DRY_RUN);
+
+static const app_flag DATA[] = {
+    {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: ten generated shape classes", 0, 0},
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10", "its form (auto)", 0, 0},
+    {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
+    {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
+    {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e9},
+    {"synth-test", APP_INT, OPTION(synth_test), "N", "samples of the generated test set (10000)", 1, 1e9},
+    {"exact-guide", APP_BOOL, OPTION(exact_guide), NULL,
+     "guide 002's numbers: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, sink", 0, 0},
+};
+GROUP(data, "Data", DATA);
+
+static const app_flag NETWORK[] = {
+    {"batch-size", APP_INT, OPTION(batch_size), "N", "samples a batch (128; 32 from 128x128 on)", 1, 65536},
+    {"image-size", APP_INT, OPTION(image_size), "N", "height and width (CIFAR and synth 32, else 224)", 1, 8192},
+    {"classes", APP_INT, OPTION(classes), "N", "outputs of the network (the dataset's, else 10)", 2, 1e6},
+    {"stem", APP_CHOICE, OPTION(stem), "imagenet|cifar", "first layers of a resnet (imagenet)", 0, 0},
+};
+GROUP(network, "Network", NETWORK);
+
+static const app_flag EXEC[] = {
+    {"precision", APP_CHOICE, OPTION(precision),
+     "fp32|mixed|origin|allow_mix_precision|must_keep_origin_dtype", "arithmetic (fp32)", 0, 0},
+    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "kernels (onednn)", 0, 0},
+    {"threads", APP_INT, OPTION(threads), "N", "compute threads (the CPUs this process may use)", 1, 1024},
+    {"seed", APP_INT, OPTION(seed), "N", "of initial values, order, augmentation, dropout (1)", 0, 9e15},
+    {"no-fusion", APP_BOOL, OPTION(no_fusion), NULL, "each operator by itself, for comparison", 0, 0},
+    {"tuning-file", APP_TEXT, OPTION(tuning_file), "FILE", "measured choices of algorithms (in the cache)", 0, 0},
+};
+GROUP(exec, "Execution", EXEC);
+
+static const app_flag TRAIN[] = {
+    {"epochs", APP_INT, OPTION(epochs), "N", "passes over the data, in all (1)", 1, 1e6},
+    {"steps", APP_INT, OPTION(steps), "N", "or stop after so many steps, in all", 1, 1e12},
+    {"optimizer", APP_CHOICE, OPTION(optimizer), "momentum|sgd|nesterov|adam|lars|adagrad|ftrl", "(momentum)", 0, 0},
+    {"learning-rate", APP_REAL, OPTION(learning_rate), "X", "after warm-up (0.01)", 1e-12, 1e3},
+    {"momentum", APP_REAL, OPTION(momentum), "X", "(0.9)", 0, 0.99999},
+    {"weight-decay", APP_REAL, OPTION(weight_decay), "X", "not of norms and biases (0)", 0, 1},
+    {"schedule", APP_CHOICE, OPTION(schedule), "constant|step|cosine|polynomial", "of the learning rate (constant)", 0, 0},
+    {"warmup-steps", APP_INT, OPTION(warmup_steps), "N", "linear from --warmup-start (0)", 0, 1e12},
+    {"warmup-start", APP_REAL, OPTION(warmup_start), "X", "learning rate before the first step (0)", 0, 1e3},
+    {"end-learning-rate", APP_REAL, OPTION(end_learning_rate), "X", "of cosine and polynomial (0)", 0, 1e3},
+    {"decay-steps", APP_INT, OPTION(decay_steps), "N", "of step: between decays (a third of all)", 1, 1e12},
+    {"gamma", APP_REAL, OPTION(gamma), "X", "of step: factor of a decay (0.1)", 1e-9, 1},
+    {"power", APP_REAL, OPTION(power), "X", "of polynomial (1)", 1e-3, 100},
+    {"loss", APP_CHOICE, OPTION(loss), "fused|expand", "one operator, or guide 002's small ones (fused)", 0, 0},
+    {"label-smoothing", APP_REAL, OPTION(label_smoothing), "X", "(0)", 0, 0.999},
+    {"clip-norm", APP_REAL, OPTION(clip_norm), "X", "largest global norm of the gradients (no limit)", 1e-12, 1e12},
+    {"accumulate", APP_INT, OPTION(accumulate), "N", "batches a step (1)", 1, 65536},
+    {"sink", APP_BOOL, OPTION(sink), NULL, "an epoch runs without per-step reports; same bits", 0, 0},
+};
+GROUP(train, "Training", TRAIN);
+
+static const app_flag OUTPUT[] = {
+    {"output", APP_TEXT, OPTION(output), "DIR", "checkpoints and records go there (nothing is saved without it)", 0, 0},
+    {"resume", APP_BOOL, OPTION(resume), NULL, "continue the newest checkpoint of --output, if there is one", 0, 0},
+    {"init", APP_TEXT, OPTION(init), "FILE", "begin with the weights of a checkpoint or .safetensors file", 0, 0},
+    {"save-every-steps", APP_INT, OPTION(save_every_steps), "N", "(each epoch, and at the end)", 1, 1e12},
+    {"save-every-seconds", APP_REAL, OPTION(save_every_seconds), "N", "", 0.001, 1e9},
+    {"keep", APP_INT, OPTION(keep), "N", "checkpoints that stay (5)", 1, 1e6},
+    {"eval-every-epochs", APP_INT, OPTION(eval_every_epochs), "N", "evaluate on the test set (at the end; 0: never)", 0, 1e6},
+    {"early-stop", APP_INT, OPTION(early_stop), "N", "stop after N evaluations without a better loss", 1, 1e6},
+};
+GROUP(output, "Output", OUTPUT);
+
+static const app_flag LOG[] = {
+    {"log-every", APP_INT, OPTION(log_every), "N", "steps between reports (20)", 1, 1e9},
+};
+GROUP(log, "Records", LOG);
+
+static const app_flag CHECKPOINT[] = {
+    {"checkpoint", APP_TEXT, OPTION(checkpoint), "DIR|FILE", "a checkpoint, a directory of several, or a .safetensors file", 0, 0},
+};
+GROUP(checkpoint, "Weights", CHECKPOINT);
+
+static const app_flag EXPORT[] = {
+    {"to", APP_CHOICE, OPTION(to), "safetensors", "the form", 0, 0},
+    {"output", APP_TEXT, OPTION(output), "FILE", "the file to write", 0, 0},
+};
+GROUP(export, "Export", EXPORT);
+
+static const app_flag IMPORT[] = {
+    {"from", APP_TEXT, OPTION(from), "FILE", "a .safetensors file with torchvision's names", 0, 0},
+    {"output", APP_TEXT, OPTION(output), "DIR", "the directory of the new checkpoint", 0, 0},
+};
+GROUP(import, "Import", IMPORT);
+
+static const app_flag PLAN[] = {
+    {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0, 0},
+};
+GROUP(plan, "Plan", PLAN);
+
+static const app_flag BENCH[] = {
+    {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
+};
+GROUP(bench, "Measuring", BENCH);
+
+static const app_flag SYNTH[] = {
+    {"output", APP_TEXT, OPTION(output), "DIR", "the directory to write", 0, 0},
+    {"synth-train", APP_INT, OPTION(synth_train), "N", "training samples (50000)", 1, 1e9},
+    {"synth-test", APP_INT, OPTION(synth_test), "N", "test samples (10000)", 1, 1e9},
+    {"seed", APP_INT, OPTION(seed), "N", "(1)", 0, 9e15},
+};
+GROUP(synth, "Generated data", SYNTH);
+
+void app_defaults(app_options *o) {
+    memset(o, 0, sizeof *o);
+    o->color = "auto";
+    o->dataset = "auto";
+    o->workers = 1;
+    o->seed = 1;
+    o->stem = "imagenet";
+    o->precision = "fp32";
+    o->optimizer = "momentum";
+    o->learning_rate = 0.01;
+    o->momentum = 0.9;
+    o->schedule = "constant";
+    o->loss = "fused";
+    o->keep = 5;
+    o->log_every = 20;
+    o->eval_every_epochs = -1; /* at the end */
+    o->repeats = 10;
+}

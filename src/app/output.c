@@ -1,0 +1,281 @@
+#include "app/output.h"
+
+#include "app/flags.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+app_output app_out;
+
+/* ---- begin and end ----------------------------------------------------------------------------- */
+
+static void end_status_line(void) {
+    if (app_out.line_open) {
+        fputc('\n', stderr);
+        app_out.line_open = false;
+    }
+}
+
+static void labelled(const char *label, const char *escape, const char *line) {
+    end_status_line();
+    if (app_out.color) {
+        fprintf(stderr, "trireme: \033[%sm%s:\033[0m %s\n", escape, label, line);
+    } else {
+        fprintf(stderr, "trireme: %s: %s\n", label, line);
+    }
+}
+
+static void log_sink(void *context, trm_log_level level, const char *room, const char *line) {
+    (void)context;
+    if (level == TRM_LOG_ERROR || level == TRM_LOG_WARN) {
+        labelled(level == TRM_LOG_ERROR ? "error" : "warning", "1;33", line);
+    } else {
+        end_status_line();
+        fprintf(stderr, "trireme: %s: %s\n", room, line);
+    }
+}
+
+void app_output_begin(bool json, bool quiet, bool verbose, const char *color) {
+    app_out.json = json;
+    app_out.quiet = quiet;
+    app_out.verbose = verbose;
+    const char *term = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
+    bool smart = isatty(STDERR_FILENO) && term != NULL && strcmp(term, "dumb") != 0;
+    app_out.terminal = smart && !quiet && !json;
+    app_out.color = strcmp(color, "always") == 0 ||
+                    (strcmp(color, "auto") == 0 && smart && (no_color == NULL || *no_color == '\0'));
+    trm_log_set_sink(log_sink, NULL, verbose ? TRM_LOG_DEBUG : quiet ? TRM_LOG_ERROR : TRM_LOG_WARN);
+}
+
+int app_output_end(int code) {
+    end_status_line();
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "trireme: error: the standard output could not be written\n");
+        return code == 0 ? 4 : code;
+    }
+    return code;
+}
+
+/* ---- for people ---------------------------------------------------------------------------------- */
+
+void app_say(const char *format, ...) {
+    if (app_out.json) {
+        return;
+    }
+    end_status_line();
+    va_list args;
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+}
+
+void app_note(const char *format, ...) {
+    if (app_out.quiet || app_out.json) {
+        return;
+    }
+    end_status_line();
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+}
+
+void app_status_line(const char *format, ...) {
+    if (!app_out.terminal) {
+        return;
+    }
+    va_list args;
+    va_start(args, format);
+    fputc('\r', stderr);
+    vfprintf(stderr, format, args);
+    fputs("\033[K", stderr);
+    va_end(args);
+    fflush(stderr);
+    app_out.line_open = true;
+}
+
+void app_warn(const char *format, ...) {
+    if (app_out.quiet) {
+        return;
+    }
+    char line[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    labelled("warning", "1;33", line);
+}
+
+int app_report(const trm_error *err) {
+    int code = trm_status_exit_code((trm_status)err->status);
+    labelled("error", "1;31", err->message);
+    if (app_out.verbose && err->file[0] != '\0') {
+        fprintf(stderr, "trireme: decided at %s:%d (%s)\n", err->file, (int)err->line,
+                trm_status_name((trm_status)err->status));
+    }
+    app_json_open();
+    app_json_text("event", "error");
+    app_json_text("status", trm_status_name((trm_status)err->status));
+    app_json_text("message", err->message);
+    app_json_int("exit_code", code);
+    app_json_close();
+    return code;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------ */
+
+static bool first_of_level = true;
+
+static void comma_key(const char *key) {
+    if (!first_of_level) {
+        putchar(',');
+    }
+    first_of_level = false;
+    if (key != NULL) {
+        printf("\"%s\":", key);
+    }
+}
+
+/* Bytes of the UTF-8 sequence at `s`, 0 when it is not one. */
+static int utf8_length(const unsigned char *s) {
+    int n = s[0] < 0x80 ? 1 : s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : (s[0] & 0xF0) == 0xE0 ? 3
+            : s[0] >= 0xF0 && s[0] < 0xF5                                             ? 4
+                                                                                      : 0;
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = n == 3 && s[0] == 0xE0 && s[1] < 0xA0;
+    bool surrogate = n == 3 && s[0] == 0xED && s[1] >= 0xA0;
+    bool range = n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90));
+    return overlong || surrogate || range ? 0 : n;
+}
+
+static void put_string(const char *value) {
+    const unsigned char *s = (const unsigned char *)value;
+    putchar('"');
+    while (*s != '\0') {
+        int n = utf8_length(s);
+        if (n == 0) {
+            fputs("\\ufffd", stdout);
+            n = 1;
+        } else if (*s == '"' || *s == '\\') {
+            printf("\\%c", *s);
+        } else if (*s < 0x20) {
+            printf("\\u%04x", *s);
+        } else {
+            fwrite(s, 1, (size_t)n, stdout);
+        }
+        s += n;
+    }
+    putchar('"');
+}
+
+static void open_bracket(const char *key, char bracket) {
+    if (app_out.json) {
+        comma_key(key);
+        putchar(bracket);
+        first_of_level = true;
+    }
+}
+
+static void close_bracket(char bracket) {
+    if (app_out.json) {
+        putchar(bracket);
+        first_of_level = false;
+    }
+}
+
+void app_json_open(void) {
+    if (app_out.json) {
+        end_status_line();
+        putchar('{');
+        first_of_level = true;
+    }
+}
+
+void app_json_close(void) {
+    if (app_out.json) {
+        fputs("}\n", stdout);
+        fflush(stdout);
+    }
+}
+
+void app_json_text(const char *key, const char *value) {
+    if (app_out.json) {
+        comma_key(key);
+        if (value == NULL) {
+            fputs("null", stdout);
+        } else {
+            put_string(value);
+        }
+    }
+}
+
+void app_json_int(const char *key, int64_t value) {
+    if (app_out.json) {
+        comma_key(key);
+        printf("%lld", (long long)value);
+    }
+}
+
+void app_json_real(const char *key, double value) {
+    if (app_out.json) {
+        comma_key(key);
+        if (isfinite(value)) {
+            printf("%.9g", value);
+        } else {
+            fputs("null", stdout);
+        }
+    }
+}
+
+void app_json_bool(const char *key, bool value) {
+    if (app_out.json) {
+        comma_key(key);
+        fputs(value ? "true" : "false", stdout);
+    }
+}
+
+void app_json_raw(const char *key, const char *json) {
+    if (app_out.json) {
+        comma_key(key);
+        fputs(json, stdout);
+    }
+}
+
+void app_json_open_object(const char *key) { open_bracket(key, '{'); }
+void app_json_close_object(void) { close_bracket('}'); }
+void app_json_open_array(const char *key) { open_bracket(key, '['); }
+void app_json_open_item(void) { open_bracket(NULL, '{'); }
+void app_json_close_item(void) { close_bracket('}'); }
+void app_json_close_array(void) { close_bracket(']'); }
+
+/* ---- units ------------------------------------------------------------------------------------------ */
+
+const char *app_bytes(double bytes, char *text, size_t size) {
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB"};
+    int u = 0;
+    while (bytes >= 1000 && u < 4) {
+        bytes /= 1000;
+        u++;
+    }
+    snprintf(text, size, u == 0 ? "%.0f %s" : bytes < 10 ? "%.2f %s" : "%.1f %s", bytes, units[u]);
+    return text;
+}
+
+const char *app_time(double seconds, char *text, size_t size) {
+    long long s = (long long)(seconds + 0.5);
+    if (s >= 3600) {
+        snprintf(text, size, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    } else {
+        snprintf(text, size, "%lld:%02lld", s / 60, s % 60);
+    }
+    return text;
+}

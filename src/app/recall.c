@@ -1,0 +1,44 @@
+/* What a checkpoint says about its network, so that eval and export need not be told again. */
+#include "app/app.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+static void recall_int(const app_context *app, const json_t *root, const char *key, const char *flag,
+                       int64_t *into) {
+    const json_t *value = json_object_get(root, key);
+    if (json_is_integer(value) && json_integer_value(value) > 0 && !app_given(&app->parsed, flag)) {
+        *into = json_integer_value(value);
+    }
+}
+
+trm_status app_recall(app_context *app, const char *name, const char *path, trm_error *err) {
+    trm_checkpoint *checkpoint;
+    size_t length = strlen(path);
+    if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
+        return TRM_OK;
+    }
+    trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);
+    if (status == TRM_END) {
+        return app_fail(err, TRM_IO, "%.140s: no checkpoint there", path);
+    }
+    if (status != TRM_OK) {
+        return status;
+    }
+    json_t *root = json_loads(trm_checkpoint_info_of(checkpoint)->config_json, 0, NULL);
+    const char *model = json_string_value(json_object_get(root, "model"));
+    const char *stem = json_string_value(json_object_get(root, "stem"));
+    app_options *o = &app->o;
+    if (model != NULL && strcmp(model, name) != 0) {
+        status = app_fail(err, TRM_INVALID, "%.100s is of %.40s, not of %.40s", path, model, name);
+    }
+    if (stem != NULL && !app_given(&app->parsed, "stem")) {
+        o->stem = strcmp(stem, "cifar") == 0 ? "cifar" : "imagenet";
+    }
+    recall_int(app, root, "classes", "classes", &o->classes);
+    recall_int(app, root, "image_size", "image-size", &o->image_size);
+    json_decref(root);
+    trm_checkpoint_close(checkpoint);
+    return status;
+}

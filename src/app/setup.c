@@ -1,0 +1,136 @@
+#include "app/app.h"
+
+#include "trireme/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+trm_precision app_precision(const app_options *o) {
+    if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
+        return TRM_PRECISION_MIXED;
+    }
+    if (strcmp(o->precision, "origin") == 0 || strcmp(o->precision, "must_keep_origin_dtype") == 0) {
+        return TRM_PRECISION_ORIGIN;
+    }
+    return TRM_PRECISION_FP32;
+}
+
+static trm_optimizer_options optimizer_of(const app_options *o) {
+    static const char *const names[] = {"sgd",  "momentum", "nesterov", "adam",
+                                        "lars", "adagrad",  "ftrl"};
+    static const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
+                                               TRM_LARS, TRM_ADAGRAD,  TRM_FTRL};
+    trm_optimizer_options out = {.momentum = o->momentum,
+                                 .weight_decay = o->weight_decay,
+                                 .clip_norm = o->clip_norm,
+                                 .initial_accumulator = 0.1};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(o->optimizer, names[i]) == 0) {
+            out.kind = kinds[i];
+        }
+    }
+    return out;
+}
+
+static trm_learning_rate rate_of(const app_options *o) {
+    static const char *const names[] = {"constant", "step", "cosine", "polynomial"};
+    static const trm_decay decays[] = {TRM_DECAY_CONSTANT, TRM_DECAY_STEP, TRM_DECAY_COSINE,
+                                       TRM_DECAY_POLYNOMIAL};
+    trm_learning_rate out = {.base = o->learning_rate,
+                             .end = o->end_learning_rate,
+                             .gamma = o->gamma,
+                             .every_steps = o->decay_steps,
+                             .power = o->power,
+                             .warmup_steps = o->warmup_steps,
+                             .warmup_start = o->warmup_start};
+    for (size_t i = 0; i < sizeof decays / sizeof decays[0]; i++) {
+        if (strcmp(o->schedule, names[i]) == 0) {
+            out.decay = decays[i];
+        }
+    }
+    return out;
+}
+
+static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+    const app_network *n = context;
+    const trm_network_options options = {
+        .classes = n->classes, .stem = strcmp(n->stem, "cifar") == 0 ? TRM_STEM_CIFAR : TRM_STEM_IMAGENET};
+    return trm_model_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
+}
+
+static trm_status check_name(const char *name, trm_error *err) {
+    const char *words[64];
+    char list[160] = "";
+    int count = 0;
+    while (count < 64 && (words[count] = trm_model_name(count)) != NULL) {
+        if (strcmp(words[count], name) == 0) {
+            return TRM_OK;
+        }
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof list - at, "%s%s", count ? ", " : "", words[count]);
+        count++;
+    }
+    const char *nearest = app_nearest(name, words, count);
+    return nearest != NULL ? app_fail(err, TRM_INVALID, "no model '%.40s'; the nearest is %s", name, nearest)
+                           : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);
+}
+
+static trm_status settle_classes(app_network *network, const app_options *o, trm_dataset *data,
+                                 trm_error *err) {
+    int64_t present = trm_dataset_class_count(data);
+    network->classes = o->classes > 0 ? o->classes : present > 0 ? present : 10;
+    if (network->classes < present) {
+        return app_fail(err, TRM_INVALID, "the data has %lld classes, the network %lld (--classes)",
+                        (long long)present, (long long)network->classes);
+    }
+    return TRM_OK;
+}
+
+/* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name, which
+ * was found in the list of models. */
+static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
+    snprintf(text, size,
+             "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%lld,"
+             "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
+             "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
+             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"}",
+             n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
+             o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
+             (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
+             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version());
+}
+
+trm_status app_make_model(const app_context *app, const char *name, trm_dataset *data,
+                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+    const app_options *o = &app->o;
+    char description[1024];
+    trm_status status = check_name(name, err);
+    *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
+    if (status == TRM_OK) {
+        status = settle_classes(network, o, data, err);
+    }
+    if (status != TRM_OK) {
+        return status;
+    }
+    describe(o, network, description, sizeof description);
+    bool expand = strcmp(o->loss, "expand") == 0;
+    const trm_model_options options = {
+        .network = build,
+        .network_context = network,
+        .loss = expand ? trm_loss_softmax_expand : trm_loss_softmax,
+        .loss_context = expand ? NULL : &network->xent,
+        .optimizer = optimizer_of(o),
+        .learning_rate = rate_of(o),
+        .data = data,
+        .backend = o->backend,
+        .precision = app_precision(o),
+        .threads = (int)o->threads,
+        .seed = (uint64_t)o->seed,
+        .no_fusion = o->no_fusion,
+        .accumulate = (int32_t)o->accumulate,
+        .tuning_file = o->tuning_file,
+        .evaluation_only = evaluation_only,
+        .description = description,
+    };
+    return trm_model_create(&options, out, err);
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The command line: help, flags, exit codes, JSON. Quick: nothing is trained for long.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+failed=0
+
+fail() { echo "FAIL: $*"; failed=1; }
+# expect CODE TEXT ARGS...: the exit code, and TEXT in what it prints.
+expect() {
+    local code=$1 text=$2
+    shift 2
+    local out got
+    out=$("$trireme" "$@" 2>&1 < /dev/null)
+    got=$?
+    [ $got = "$code" ] || fail "trireme $*: exit $got, expected $code: $out"
+    grep -qF -- "$text" <<< "$out" || fail "trireme $*: '$text' is not in: $out"
+}
+# json ARGS...: stdout is JSON objects, one a line.
+json() {
+    "$trireme" "$@" --json > "$work/out" 2> "$work/err" || fail "trireme $* --json: exit $?: $(cat "$work/err")"
+    [ -s "$work/out" ] || fail "trireme $* --json: no output"
+    python3 -c 'import json, sys
+for line in open(sys.argv[1]):
+    assert isinstance(json.loads(line), dict)' "$work/out" || fail "trireme $* --json: not JSON: $(head -3 "$work/out")"
+}
+
+# ---- help: each command of the overview has one, with an example that starts with its name
+"$trireme" > "$work/out" 2>&1
+[ $? = 2 ] || fail "without a command: exit 2 expected"
+expect 0 "Usage: trireme COMMAND" --help
+expect 0 "Usage: trireme COMMAND" help
+commands=$("$trireme" help | sed -n 's/^  \([a-z][a-z]*\( [a-z][a-z]*\)\{0,1\}\) .*/\1/p')
+[ "$(wc -l <<< "$commands")" -ge 13 ] || fail "few commands in the overview: $commands"
+while read -r command; do
+    # shellcheck disable=SC2086
+    expect 0 "Example: trireme $command" $command --help
+    expect 0 "Example: trireme $command" help $command
+    expect 2 "has no flag --no-such-flag" $command --no-such-flag
+done <<< "$commands"
+expect 0 "128+n" help exit-codes
+for topic in data resume events; do expect 0 "    " help $topic; done
+expect 2 "nearest is exit-codes" help exit-code
+
+# ---- wrong use
+expect 2 "the nearest is train" trian
+expect 2 "needs one of: synth" data
+expect 2 "the nearest is 'data synth'" data sinth
+expect 2 "the nearest is --learning-rate" train mlp --learning-rat 1
+expect 2 "--seed is given twice" train mlp --seed 1 --seed=2
+expect 2 "--epochs needs a value" train mlp --epochs
+expect 2 "--sink takes no value" train mlp --sink=yes
+expect 2 "an integer from 1" train mlp --epochs 0
+expect 2 "onednn|ref" train mlp --backend cuda
+expect 2 "trireme train needs MODEL" train
+expect 2 "one argument too many" train mlp lenet
+expect 2 "--data is needed" train mlp
+expect 2 "no model 'resnet51'; the nearest is resnet" train resnet51 --data synth
+expect 2 "there are: resnet18" train perceptron --data synth
+expect 2 "--resume needs --output" train mlp --data synth --resume
+expect 2 "--early-stop needs evaluations" train mlp --data synth --early-stop 2 --eval-every-epochs 0
+expect 2 "10 samples" train mlp --data synth --synth-train 10 --batch-size 16
+expect 2 "the data has 10 classes, the network 5" train mlp --data synth --classes 5
+expect 2 "eval needs --checkpoint" eval mlp --data synth
+expect 2 "export needs" export mlp
+expect 2 "import needs" import mlp
+expect 2 "no dataset 'mnist'" data fetch mnist
+
+# ---- bad data and files
+expect 3 "no such directory" train mlp --data "$work/nowhere"
+mkdir "$work/empty"
+expect 3 "no data_batch_1.bin" train mlp --data "$work/empty"
+expect 3 "no checkpoint there" eval mlp --data synth --checkpoint "$work/empty"
+mkdir "$work/cut" && head -c 5000 /dev/zero > "$work/cut/data_batch_1.bin" && cp "$work/cut/data_batch_1.bin" "$work/cut/test_batch.bin"
+expect 3 "data_batch_1.bin" train mlp --data "$work/cut"
+"$trireme" data synth --output "$work/shapes" --synth-train 100 --synth-test 20 --quiet > /dev/null || fail "data synth"
+printf '\x0b' | dd of="$work/shapes/data_batch_2.bin" bs=1 seek=3073 conv=notrunc 2> /dev/null
+expect 3 "label 11" data info --data "$work/shapes" --batch-size 10
+echo "not tensors" > "$work/bad.safetensors"
+expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output "$work/imported"
+[ -e "$work/imported" ] && fail "import of a bad file left something behind"
+
+# ---- too little memory: a sentence with numbers, before it is taken
+expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
+
+# ---- dry runs change nothing
+expect 0 "nothing was trained" train lenet --data synth --output "$work/dry" --dry-run
+expect 0 "would be written" data synth --output "$work/dry" --dry-run
+expect 0 "would fetch" data fetch cifar10 --dry-run
+[ -e "$work/dry" ] && fail "a dry run made its output directory"
+
+# ---- JSON everywhere, and errors in it
+json version
+json doctor
+json plan lenet --batch-size 2
+json plan lenet --batch-size 2 --explain
+json data info --data synth
+json bench data --data synth --synth-train 2000 --repeats 3
+json bench train lenet --batch-size 2 --repeats 3
+python3 - "$work/out" << 'END' || fail "bench train: fields"
+import json, sys
+line = json.loads(open(sys.argv[1]).readline())
+for field in ("images_per_second", "peak_bytes", "predicted_peak_bytes", "first_step_seconds", "median_seconds",
+              "minimum_seconds", "maximum_seconds", "repeats", "machine"):
+    assert field in line, field
+assert line["images_per_second"] > 0 and line["minimum_seconds"] <= line["median_seconds"] <= line["maximum_seconds"]
+END
+out=$("$trireme" train mlp --data "$work/nowhere" --json 2> /dev/null)
+python3 -c 'import json, sys; e = json.loads(sys.argv[1]); assert e["event"] == "error" and e["exit_code"] == 3' "$out" ||
+    fail "an error with --json: $out"
+
+# ---- a full standard output is not success
+if [ -w /dev/full ]; then
+    "$trireme" version > /dev/full 2> "$work/err"
+    [ $? = 4 ] || fail "a full standard output: exit 4 expected"
+fi
+exit $failed

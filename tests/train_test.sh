@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Train, stop in every way, resume, evaluate: the same bits as a run that was left alone.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+
+data="--data synth --synth-train 96 --synth-test 40 --batch-size 8"
+recipe="--learning-rate 0.02 --schedule cosine --warmup-steps 5 --weight-decay 1e-4 --seed 7"
+# shellcheck disable=SC2086
+train() { "$trireme" train lenet $data $recipe --epochs 3 "$@"; }
+same() { # DIR DIR: the newest checkpoints have the same bits
+    local step=$3
+    for part in model optimizer; do
+        cmp "$1/ckpt-$step/$part.safetensors" "$2/ckpt-$step/$part.safetensors" || fail "$part of $1 and $2 differ"
+    done
+}
+
+# ---- straight, with events
+train --output "$work/a" --json --log-every 1 --eval-every-epochs 1 > "$work/a.json" || fail "train"
+python3 - "$work/a.json" << 'END' || fail "events of train"
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+kinds = [e["event"] for e in events]
+assert kinds[0] == "start" and kinds[-1] == "done", kinds
+assert kinds.count("step") == 36 and kinds.count("epoch") == 3 and kinds.count("eval") == 3 and kinds.count("checkpoint") == 3
+steps = [e for e in events if e["event"] == "step"]
+assert [e["global_step"] for e in steps] == list(range(1, 37))
+assert steps[12]["epoch"] == 2 and steps[12]["step"] == 1
+for e in steps:
+    assert e["loss"] > 0 and e["images_per_second"] > 0 and e["learning_rate"] > 0
+assert events[-1]["global_step"] == 36 and events[-1]["peak_bytes"] > 1e6
+END
+
+# ---- sink mode: one line an epoch, the same bits
+train --output "$work/sink" --sink --json --log-every 1 > "$work/sink.json" || fail "train --sink"
+[ "$(grep -c '"event":"step"' "$work/sink.json")" = 3 ] || fail "sink mode reports once an epoch"
+same "$work/a" "$work/sink" 36
+for global_step in 12 24 36; do
+    a=$(grep "\"event\":\"step\".*\"global_step\":$global_step," "$work/a.json" | grep -o '"loss":[^,]*')
+    b=$(grep "\"event\":\"step\".*\"global_step\":$global_step," "$work/sink.json" | grep -o '"loss":[^,]*')
+    [ -n "$a" ] && [ "$a" = "$b" ] || fail "loss of step $global_step: '$a' and '$b' in sink mode"
+done
+
+# ---- killed at random moments, resumed each time
+kills=0
+for attempt in $(seq 1 40); do
+    # shellcheck disable=SC2086
+    "$trireme" train lenet $data $recipe --epochs 3 --output "$work/b" --resume --save-every-steps 2 --keep 2 \
+        --quiet > /dev/null 2> "$work/b.err" &
+    pid=$!
+    sleep "0.$((RANDOM % 9))$((RANDOM % 10))"
+    [ "$attempt" -gt 12 ] && wait $pid && break # slow machine: let it end
+    if kill -9 $pid 2> /dev/null; then
+        wait $pid 2> /dev/null
+        kills=$((kills + 1))
+    else
+        wait $pid || { cat "$work/b.err"; fail "resumed run"; break; }
+        break
+    fi
+done
+[ $kills -gt 0 ] || echo "note: the run was faster than the first kill"
+echo "killed $kills times"
+train --output "$work/b" --resume --quiet > /dev/null || fail "the last resume"
+same "$work/a" "$work/b" 36
+
+# ---- SIGTERM and SIGINT: finish the step, save, 143 and 130
+for signal in TERM INT; do
+    dir=$work/$signal
+    # INT is ignored in background jobs of a script, so python sets it right again.
+    # shellcheck disable=SC2086
+    python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])' "$trireme" train lenet $data $recipe --epochs 3000 --output "$dir" --json --log-every 1 > "$work/out" 2> "$work/err" &
+    pid=$!
+    for _ in $(seq 1 200); do grep -q '"event":"step"' "$work/out" && break; sleep 0.05; done
+    kill -$signal $pid
+    wait $pid
+    got=$?
+    [ $signal = TERM ] && want=143 || want=130
+    [ $got = $want ] || fail "SIG$signal: exit $got, expected $want: $(cat "$work/err")"
+    tail -1 "$work/out" | grep -q '"event":"done"' || fail "SIG$signal: no done event"
+    ls -d "$dir"/ckpt-* > /dev/null 2>&1 || fail "SIG$signal: nothing saved"
+done
+
+# ---- damaged checkpoint: named, skipped, the one before is used
+cp -r "$work/a" "$work/damaged"
+printf 'XXXX' | dd of="$work/damaged/ckpt-36/model.safetensors" bs=1 seek=4000 conv=notrunc 2> /dev/null
+# shellcheck disable=SC2086
+out=$("$trireme" eval lenet $data --checkpoint "$work/damaged" --json 2> "$work/err") || fail "eval beside a damaged checkpoint: $(cat "$work/err")"
+grep -q "ckpt-36" "$work/err" || fail "the damaged checkpoint is not named: $(cat "$work/err")"
+train --output "$work/damaged" --resume --quiet > /dev/null 2>&1 || fail "resume beside a damaged checkpoint"
+same "$work/a" "$work/damaged" 36
+rm -rf "$work/only" && mkdir "$work/only" && cp -r "$work/a/ckpt-36" "$work/only/"
+printf 'XXXX' | dd of="$work/only/ckpt-36/model.safetensors" bs=1 seek=4000 conv=notrunc 2> /dev/null
+train --output "$work/only" --resume --quiet > /dev/null 2> "$work/err"
+[ $? = 3 ] || fail "only a damaged checkpoint: exit 3 expected: $(cat "$work/err")"
+
+# ---- an output directory that is in use, or has another run in it
+train --output "$work/a" --quiet > /dev/null 2> "$work/err"
+[ $? = 2 ] && grep -q -- "--resume" "$work/err" || fail "a second run into one directory: $(cat "$work/err")"
+train --output "$work/a" --resume --seed 8 > /dev/null 2> "$work/err" && fail "--seed twice"
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --epochs 3 --seed 8 --output "$work/a" --resume > /dev/null 2> "$work/err"
+[ $? = 2 ] && grep -q "seed 7" "$work/err" || fail "another seed: $(cat "$work/err")"
+# shellcheck disable=SC2086
+"$trireme" eval mlp $data --checkpoint "$work/a" > /dev/null 2> "$work/err"
+[ $? = 2 ] && grep -q "is of lenet" "$work/err" || fail "eval of another model: $(cat "$work/err")"
+
+# ---- weights out and in again: the same evaluation
+# shellcheck disable=SC2086
+evaluation() { "$trireme" eval lenet $data --checkpoint "$1" --json 2> "$work/err" | sed 's/,"seconds.*//'; }
+want=$(evaluation "$work/a")
+grep -q '"top1"' <<< "$want" || fail "eval: $want $(cat "$work/err")"
+"$trireme" export lenet --checkpoint "$work/a" --to safetensors --output "$work/w.safetensors" > /dev/null || fail "export"
+[ "$(evaluation "$work/w.safetensors")" = "$want" ] || fail "evaluation of the exported file differs"
+"$trireme" import lenet --from "$work/w.safetensors" --output "$work/imported" > /dev/null || fail "import"
+[ "$(evaluation "$work/imported")" = "$want" ] || fail "evaluation of the imported file differs"
+train --output "$work/imported" --resume > /dev/null 2> "$work/err"
+[ $? = 2 ] && grep -q "weights only" "$work/err" || fail "resume of an import: $(cat "$work/err")"
+train --init "$work/imported" --steps 1 --quiet > /dev/null || fail "--init"
+
+# ---- a full disk: exit 4, what was saved before is intact
+mkdir "$work/small"
+if mount -t tmpfs -o size=1200k none "$work/small" 2> /dev/null; then
+    trap 'umount "$work/small" 2> /dev/null; rm -rf "$work"' EXIT
+    train --output "$work/small/run" --save-every-steps 1 --keep 9 --quiet > /dev/null 2> "$work/err"
+    [ $? = 4 ] || fail "full disk: exit 4 expected: $(cat "$work/err")"
+    [ "$(wc -l < "$work/err")" = 1 ] || fail "full disk: one line expected: $(cat "$work/err")"
+    evaluation "$work/small/run" | grep -q top1 || fail "full disk: the earlier checkpoint is lost: $(cat "$work/err")"
+else
+    echo "skipped: full disk (no right to mount a tmpfs)"
+fi
+
+# ---- the loss becomes NaN: exit 1, the layer is named
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --learning-rate 900 --epochs 9 --quiet > /dev/null 2> "$work/err"
+[ $? = 1 ] || fail "divergence: exit 1 expected: $(cat "$work/err")"
+grep -qE "conv|fc|relu|loss|xent" "$work/err" || fail "divergence: no layer is named: $(cat "$work/err")"
+exit $failed
