@@ -39,6 +39,34 @@ void *trmi_alloc(size_t bytes) {
 
 void trmi_free(void *memory) { free(memory); }
 
+/* The kernel places a mapping at a page; what lies before and after the aligned part is given back. */
+void *trmi_map(size_t bytes) {
+    if (allocation_refused() || bytes > SIZE_MAX / 2) {
+        return NULL;
+    }
+    size_t rounded = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    rounded = rounded == 0 ? HUGE_PAGE_BYTES : rounded;
+    size_t mapped = rounded + HUGE_PAGE_BYTES;
+    char *origin = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (origin == MAP_FAILED) {
+        return NULL;
+    }
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)origin % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    if (before > 0) {
+        munmap(origin, before);
+    }
+    munmap(origin + before + rounded, HUGE_PAGE_BYTES - before);
+    madvise(origin + before, rounded, MADV_HUGEPAGE);
+    return origin + before;
+}
+
+void trmi_unmap(void *memory, size_t bytes) {
+    if (memory != NULL) {
+        size_t rounded = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        munmap(memory, rounded == 0 ? HUGE_PAGE_BYTES : rounded);
+    }
+}
+
 struct trmi_arena_chunk {
     trmi_arena_chunk *next;
     size_t used;

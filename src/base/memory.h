@@ -13,6 +13,11 @@
 void *trmi_alloc(size_t bytes);
 void trmi_free(void *memory);
 
+/* The same for arenas of many megabytes: straight from the kernel, so that pages cost nothing until
+ * they are used; 2 MB aligned. Free with trmi_unmap and the same size. */
+void *trmi_map(size_t bytes);
+void trmi_unmap(void *memory, size_t bytes);
+
 /* Fails the k-th next allocation (1 = the next) of the calling thread; 0 switches it off.
  * For the fault sweeps of the tests. */
 void trmi_alloc_fail_after(int64_t k);

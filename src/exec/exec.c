@@ -109,7 +109,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
         } else if (ranks && options->arena_alloc != NULL) {
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
         } else {
-            exec->env.arena[a] = exec->owned[a] = trmi_alloc(bytes);
+            exec->env.arena[a] = exec->owned[a] = trmi_map(bytes);
         }
         if (exec->env.arena[a] == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of %.2f GB", (double)bytes / 1e9,
@@ -218,7 +218,6 @@ void trm_exec_destroy(trm_exec *exec) {
         }
     }
     trmi_update_destroy(exec->update);
-    trmi_plan_destroy(exec->program);
     if (exec->backend != NULL && exec->backend != exec->reference) {
         exec->backend->destroy(exec->backend);
     }
@@ -226,8 +225,11 @@ void trm_exec_destroy(trm_exec *exec) {
         exec->reference->destroy(exec->reference);
     }
     for (int a = 0; a < TRMI_ARENAS; a++) {
-        trmi_free(exec->owned[a]);
+        if (exec->owned[a] != NULL) {
+            trmi_unmap(exec->owned[a], (size_t)exec->program->arena_bytes[a]);
+        }
     }
+    trmi_plan_destroy(exec->program);
     trmi_free(exec->accumulator);
     trmi_free(exec->profile);
     trmi_arena_free(&exec->memory);
