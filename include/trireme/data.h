@@ -263,6 +263,7 @@ typedef struct trm_dataset_spec {
      * std in B, G, R order, 224 x 224, and shuffle(10) on top of the permutation. */
     bool exact_guide;
     const struct trm_click_options *click;
+    const trm_shapes_options *shapes; /* synth; NULL = the default set */
 } trm_dataset_spec;
 
 /* The pipeline of the guide for this data. Train: permuted, augmented (crop and flip at 32, decode,

@@ -182,7 +182,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
     trm_usage read = all ? TRM_USAGE_ALL : spec->usage;
     if (strcmp(kind, "synth") == 0) {
         *r = small_images(spec, augment);
-        return trm_dataset_shapes(NULL, read, out, err);
+        return trm_dataset_shapes(spec->shapes, read, out, err);
     }
     if (strcmp(kind, "random") == 0) {
         int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
