@@ -69,9 +69,9 @@ expect 2 "import needs" import mlp
 expect 2 "no dataset 'mnist'" data fetch mnist
 
 # ---- bad data and files
-expect 3 "no such directory" train mlp --data "$work/nowhere"
+expect 3 "no such data" train mlp --data "$work/nowhere"
 mkdir "$work/empty"
-expect 3 "no data_batch_1.bin" train mlp --data "$work/empty"
+expect 2 "what data is this" train mlp --data "$work/empty"
 expect 3 "no checkpoint there" eval mlp --data synth --checkpoint "$work/empty"
 mkdir "$work/cut" && head -c 5000 /dev/zero > "$work/cut/data_batch_1.bin" && cp "$work/cut/data_batch_1.bin" "$work/cut/test_batch.bin"
 expect 3 "data_batch_1.bin" train mlp --data "$work/cut"

@@ -80,16 +80,18 @@ int app_run_version(app_context *app);
 
 /* ---- datasets (pipeline.c) ----------------------------------------------------------------------- */
 
-/* The set that --data, --dataset and --usage name, with its transforms, in batches; training sets
- * are shuffled and augmented. `usage` TRM_USAGE_TEST gives the evaluation set. INVALID, IO, CORRUPT. */
+/* The set that --data and --dataset name, with its transforms, in batches; a training set is
+ * shuffled and augmented. INVALID, IO, CORRUPT. */
 TRM_MUST_USE trm_status app_dataset(const app_options *o, trm_usage usage, bool training,
                                     trm_dataset **out, trm_error *err);
 /* Random batches of the model's shape, for commands that need no data. */
 TRM_MUST_USE trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err);
-/* Whether there is a test set beside the training set. */
-TRM_MUST_USE trm_status app_has_test_set(const app_options *o, bool *out, trm_error *err);
-/* Sets what depends on the kind of data and was not given: image size, and the guide's numbers. */
-TRM_MUST_USE trm_status app_settle_data(app_context *app, trm_error *err);
+/* Sets what depends on the data and was not given: image and batch size, and the guide's numbers. */
+void app_settle_data(app_context *app);
+/* An image folder without train and val (or test) in it: every usage reads the same images. */
+bool app_has_one_folder(const app_options *o);
+/* --usage, or `otherwise` when it is not given. */
+trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- models (setup.c) ------------------------------------------------------------------------------ */
 

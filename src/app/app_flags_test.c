@@ -36,8 +36,9 @@ static void both_spellings_and_arguments(void **state) {
     options o = {0};
     app_parsed p;
     trm_error err;
-    CHECK_OK(parse(ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d",
-                        "-n", "4", "--memory=4GB", "--", "--epochs"), &o, &p, &err), err);
+    char **argv = ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d", "-n",
+                       "4", "--memory=4GB", "--", "--epochs");
+    CHECK_OK(parse(argv, &o, &p, &err), err);
     assert_int_equal(o.epochs, 3);
     CHECK_CLOSE(o.rate, 0.01, 0);
     assert_true(o.json);

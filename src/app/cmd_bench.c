@@ -72,8 +72,8 @@ int app_run_bench_train(app_context *app) {
     app_network network;
     int64_t before = 0;
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
-    trm_status status = w.seconds != NULL ? app_settle_data(app, &err)
-                                          : app_fail(&err, TRM_NOMEM, "no memory");
+    app_settle_data(app);
+    trm_status status = w.seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
     if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
         status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
     }
@@ -137,7 +137,8 @@ int app_run_bench_data(app_context *app) {
     trm_dataset *data = NULL;
     double *seconds = calloc((size_t)o->repeats, sizeof *seconds);
     bool test = o->usage != NULL && strcmp(o->usage, "test") == 0;
-    trm_status status = seconds != NULL ? app_settle_data(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
+    app_settle_data(app);
+    trm_status status = seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
     if (status == TRM_OK) {
         status = app_dataset(o, test ? TRM_USAGE_TEST : TRM_USAGE_TRAIN, !test, &data, &err);
     }

@@ -46,7 +46,7 @@ int app_run_data_synth(app_context *app) {
 static trm_status describe_part(const app_options *o, const char *name, trm_usage usage,
                                 trm_error *err) {
     trm_dataset *data;
-    trm_status status = app_dataset(o, usage, usage == TRM_USAGE_TRAIN, &data, err);
+    trm_status status = app_dataset(o, usage, usage != TRM_USAGE_TEST, &data, err);
     if (status != TRM_OK) {
         return status;
     }
@@ -76,19 +76,16 @@ static trm_status describe_part(const app_options *o, const char *name, trm_usag
 int app_run_data_info(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
-    bool test = false;
-    trm_status status = app_settle_data(app, &err);
-    if (status == TRM_OK && o->data != NULL) {
-        status = app_has_test_set(o, &test, &err);
-    }
-    bool only_test = o->usage != NULL && strcmp(o->usage, "test") == 0;
-    bool only_train = o->usage != NULL && strcmp(o->usage, "train") == 0;
-    bool all = o->usage != NULL && strcmp(o->usage, "all") == 0;
-    if (status == TRM_OK && !only_test) {
-        status = describe_part(o, all ? "all" : "train", all ? TRM_USAGE_ALL : TRM_USAGE_TRAIN, &err);
-    }
-    if (status == TRM_OK && ((test && !only_train && !all) || only_test)) {
+    app_settle_data(app);
+    trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
+    static const char *const names[] = {[TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};
+    trm_status status = describe_part(o, names[usage], usage, &err);
+    if (status == TRM_OK && o->usage == NULL) {
         status = describe_part(o, "test", TRM_USAGE_TEST, &err);
+        if (status == TRM_INVALID || status == TRM_IO) {
+            app_warn("no test set: %s", err.message);
+            status = TRM_OK;
+        }
     }
     return status == TRM_OK ? 0 : app_report(&err);
 }

@@ -3,37 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static trm_usage usage_of(const char *word) {
-    return word == NULL || strcmp(word, "test") == 0 ? TRM_USAGE_TEST
-           : strcmp(word, "train") == 0             ? TRM_USAGE_TRAIN
-                                                    : TRM_USAGE_ALL;
-}
-
 static trm_status prepare(app_context *app, trm_dataset **data, app_network *network,
                           trm_model **model, trm_error *err) {
     app_options *o = &app->o;
     const char *name = app->parsed.arguments[0];
     trm_status status;
-    bool has_test;
     if (o->checkpoint == NULL) {
         return app_fail(err, TRM_INVALID, "eval needs --checkpoint: a directory or a .safetensors file");
     }
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "eval needs --data: a directory, or synth");
     }
-    if ((status = app_recall(app, name, o->checkpoint, err)) != TRM_OK ||
-        (status = app_settle_data(app, err)) != TRM_OK ||
-        (status = app_has_test_set(o, &has_test, err)) != TRM_OK) {
+    if ((status = app_recall(app, name, o->checkpoint, err)) != TRM_OK) {
         return status;
     }
-    if (o->exact_guide && !app_given(&app->parsed, "usage")) {
-        o->usage = "test";
-    }
-    if (!has_test && usage_of(o->usage) == TRM_USAGE_TEST) {
-        return app_fail(err, TRM_INVALID, "%.100s has no test set; --usage train or all reads what there is",
-                        o->data);
-    }
-    if ((status = app_dataset(o, usage_of(o->usage), false, data, err)) != TRM_OK ||
+    app_settle_data(app);
+    if ((status = app_dataset(o, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
         (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
         return status;
     }

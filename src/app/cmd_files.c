@@ -10,10 +10,8 @@ static trm_status weights_model(app_context *app, trm_dataset **data, app_networ
                                 trm_model **model, trm_error *err) {
     app_options *o = &app->o;
     o->batch_size = o->batch_size == 0 ? 1 : o->batch_size;
-    trm_status status = app_settle_data(app, err);
-    if (status == TRM_OK) {
-        status = app_dataset_random(o, data, err);
-    }
+    app_settle_data(app);
+    trm_status status = app_dataset_random(o, data, err);
     return status == TRM_OK
                ? app_make_model(app, app->parsed.arguments[0], *data, true, network, model, err)
                : status;

@@ -57,10 +57,8 @@ int app_run_plan(app_context *app) {
     app_network network;
     const char *name = app->parsed.arguments[0];
     char *text = NULL;
-    trm_status status = app_settle_data(app, &err);
-    if (status == TRM_OK) {
-        status = app_dataset_random(&app->o, &data, &err);
-    }
+    app_settle_data(app);
+    trm_status status = app_dataset_random(&app->o, &data, &err);
     if (status == TRM_OK) {
         status = app_make_model(app, name, data, false, &network, &model, &err);
     }

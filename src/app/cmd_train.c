@@ -234,36 +234,30 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_usage usage_of(const char *word, trm_usage otherwise) {
-    return word == NULL                  ? otherwise
-           : strcmp(word, "train") == 0 ? TRM_USAGE_TRAIN
-           : strcmp(word, "test") == 0  ? TRM_USAGE_TEST
-                                        : TRM_USAGE_ALL;
+/* Without being asked to, a run without a test set goes on without evaluations. */
+static trm_status open_test_data(job *j, trm_error *err) {
+    app_options *o = &j->app->o;
+    trm_status status = app_dataset(o, TRM_USAGE_TEST, false, &j->test, err);
+    bool asked = app_given(&j->app->parsed, "eval-every-epochs") || o->early_stop > 0;
+    if (status == TRM_OK || asked || (status != TRM_INVALID && status != TRM_IO)) {
+        return status;
+    }
+    app_warn("the model is not evaluated: %s", err->message);
+    o->eval_every_epochs = 0;
+    return TRM_OK;
 }
 
 static trm_status open_data(job *j, trm_error *err) {
     app_options *o = &j->app->o;
-    trm_status status = app_dataset(o, usage_of(o->usage, TRM_USAGE_TRAIN), true, &j->train, err);
+    trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
+    trm_status status = app_dataset(o, usage, true, &j->train, err);
     if (status != TRM_OK || o->eval_every_epochs == 0) {
         return status;
     }
-    bool has_test;
-    if ((status = app_has_test_set(o, &has_test, err)) != TRM_OK) {
-        return status;
+    if (usage != TRM_USAGE_TRAIN || o->exact_guide || app_has_one_folder(o)) {
+        app_warn("the test set is trained on: the evaluation says nothing about new data");
     }
-    if (!has_test) {
-        if (app_given(&j->app->parsed, "eval-every-epochs") || o->early_stop > 0) {
-            return app_fail(err, TRM_INVALID, "%.100s has no test set to evaluate on; --eval-every-epochs 0",
-                            o->data);
-        }
-        app_warn("%s has no test set: the model is not evaluated", o->data);
-        o->eval_every_epochs = 0;
-        return TRM_OK;
-    }
-    if (usage_of(o->usage, TRM_USAGE_TRAIN) == TRM_USAGE_ALL) {
-        app_warn("training on all files, test set included: the evaluation says nothing about new data");
-    }
-    return app_dataset(o, TRM_USAGE_TEST, false, &j->test, err);
+    return open_test_data(j, err);
 }
 
 static trm_status load_initial(job *j, trm_error *err) {
@@ -307,8 +301,8 @@ static trm_status restore(job *j, trm_error *err) {
 
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
-    if ((status = check_flags(j->app, err)) != TRM_OK ||
-        (status = app_settle_data(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK ||
+    app_settle_data(j->app);
+    if ((status = check_flags(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK ||
         (status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
         return status;

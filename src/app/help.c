@@ -70,12 +70,14 @@ static const topic TOPICS[] = {
     {"data",
      "Data\n"
      "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary form;\n"
-     "    so does a folder cifar-10-batches-bin in it. --dataset says it where it is not clear.\n"
+     "    train-*-of-* or validation-*-of-*: ImageNet as TFRecords; folders of .jpeg files: ImageFolder\n"
+     "    (with train and val or test beneath, these are used). --dataset says it where it is not clear.\n"
      "    --data synth generates ten classes of shapes, for machines without data or network.\n"
      "    Training reads the training part only; guide 002 reads all files, test set included (--usage all).\n"
      "    CIFAR-10, training: crop of 32x32 with 4 pixels of padding, flip, resize if another size is asked\n"
-     "    for, scale to 0..1, normalise. The order depends on (seed, epoch), a sample's augmentation on\n"
-     "    (seed, epoch, sample), never on threads.\n"},
+     "    for, scale to 0..1, normalise. ImageNet, training: random resized crop, flip; evaluation: shorter\n"
+     "    side to 256/224 of the size, central crop. The order depends on (seed, epoch), a sample's\n"
+     "    augmentation on (seed, epoch, sample), never on threads.\n"},
     {"resume",
      "Stopping and continuing\n"
      "    With --output DIR checkpoints are written to DIR/ckpt-STEP: at the end of each epoch, or as\n"

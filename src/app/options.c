@@ -28,7 +28,7 @@ GROUP(dry_run, NULL, DRY_RUN);
 
 static const app_flag DATA[] = {
     {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: ten generated shape classes", 0, 0},
-    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10", "its form (auto)", 0, 0},
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord", "its form (auto)", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
     {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
     {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e9},
