@@ -59,7 +59,7 @@ static void *filled(int64_t count) {
     uint32_t *v = trmi_alloc((size_t)count * 4), x = 1;
     for (int64_t i = 0; i < count; i++) {
         x = x * 1664525u + 1013904223u;
-        v[i] = (0x3F000000u | (x >> 9 & 0x7FFFFFu)) & 0xFFFF3F00u; /* sane as float and as bf16 */
+        v[i] = 0x3F003F00u | (x >> 9 & 0x007F007Fu); /* 0.5 .. 1 as float32 and as bfloat16 */
     }
     return v;
 }

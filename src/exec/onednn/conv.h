@@ -9,6 +9,8 @@
 
 #include "exec/onednn/onednn.h"
 
+enum { TRMI_STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
+
 typedef struct trmi_conv_problem {
     trmi_conv_direction direction;
     trm_dtype image_type, weights_type, result_type; /* FLOAT32 or BFLOAT16 */

@@ -31,6 +31,7 @@ typedef struct gather_conv {
     const trmi_gemm_isa *isa;
     int threads;
     bool wide, direct; /* direct: tiles store into the output itself */
+    bool streams;      /* the output is too large for the caches */
     int64_t panels, ldb;
     int64_t *block_at; /* floats: where a block's panels begin in packed B; wide: a use's rows */
     int64_t shared_floats, thread_floats; /* scratch */
@@ -101,12 +102,13 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 
 /* All rows of A times one panel, in tiles of nearly equal height. */
 static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
-                     int64_t k, float *out, const int64_t *offsets, int columns, bool add) {
+                     int64_t k, float *out, const int64_t *offsets, int columns,
+                     trmi_tile_store store) {
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
     for (int64_t i = 0, row = 0; i < tiles; i++) {
         int height = (int)(low + (i < more));
         c->isa->tile_rows(height, a + row * TRMI_TILE_STRIDE, panel, k, out, offsets + row, columns,
-                          add);
+                          store);
         row += height;
     }
 }
@@ -137,9 +139,36 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
 
 /* ---- tall ------------------------------------------------------------------------------------------------ */
 
+/* What the gather after this one will read: the next k of these rows, or the rows after them. */
+static trmi_prefetch next_rows(const gather_conv *c, const void *input, const task *t, int32_t use,
+                               bool last_panels) {
+    const trmi_conv_use *uses = &c->g.uses[t->group->uses];
+    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.in_type), row = t->row;
+    trmi_prefetch p = {.stride = c->g.in_c * bytes, .rows = t->rows};
+    if (!c->g.pointwise) {
+        return p;
+    }
+    int32_t next = use + 1;
+    if (next == t->group->uses_count) {
+        next = 0;
+        row += last_panels ? t->rows : 0;
+        p.rows = trmi_min_i64(p.rows, t->group->rows - row);
+        if (!last_panels && t->group->uses_count == 1) {
+            return p; /* A stays */
+        }
+    }
+    const trmi_conv_block *b = &c->g.blocks[uses[next].block];
+    p.bytes = b->k * bytes;
+    p.base = (const char *)input + (row * c->g.in_c + b->channel) * bytes;
+    return p;
+}
+
 static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
                      const float *packed, const task *t, const workspace *w) {
     int64_t nr = c->isa->nr, wide = PANELS * nr;
+    trmi_prefetch soon = {0};
+    bool large = c->direct && t->group->uses_count == 1 && c->streams && (uintptr_t)out % 64 == 0;
+    trmi_tile_store stream = large ? TRMI_TILE_STREAM : TRMI_TILE_SET;
     trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
     if (t->group->uses_count == 0) {
         clear(c, args, out, w->offsets, t->rows);
@@ -154,12 +183,15 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
             }
+            soon = next_rows(c, input, t, u, last == c->panels);
             for (int64_t j = first; j < last; j++) {
+                trmi_prefetch_slice(&soon, j - first, last - first);
                 const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
                 int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
                 multiply(c, t->rows, w->a, panel, k,
                          c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
-                         c->direct ? w->offsets : w->sum_offsets, columns, u > 0);
+                         c->direct ? w->offsets : w->sum_offsets, columns,
+                         u > 0 ? TRMI_TILE_ADD : stream);
             }
         }
         if (!c->direct) {
@@ -178,10 +210,11 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
         pack_all(c, args->weights, packed);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, 4)
         for (int64_t i = 0; i < c->tasks_count; i++) {
             run_rows(c, args, input, out, packed, &c->tasks[i], &w);
         }
+        c->isa->fence();
     }
 }
 
@@ -205,7 +238,8 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         pack_panel(c, args->weights, b, j, w->a);
         multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
                  c->direct ? (float *)out + j * nr : w->sums,
-                 c->direct ? w->offsets : w->sum_offsets, columns, u > 0);
+                 c->direct ? w->offsets : w->sum_offsets, columns,
+                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET);
     }
     if (!c->direct) {
         finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);
@@ -322,6 +356,7 @@ static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p
     c->threads = backend->threads;
     c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
     c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
+    c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
     c->wide = c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);

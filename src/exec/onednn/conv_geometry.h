@@ -65,6 +65,10 @@ typedef struct trmi_conv_geometry {
 trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p, trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);
 
+static inline int64_t trmi_conv_out_bytes(const trmi_conv_geometry *g) {
+    return g->n * g->out_h * g->out_w * g->out_c * (int64_t)trm_dtype_bytes(g->out_type);
+}
+
 /* Index of tap `tap` of the gather order in the weights. */
 static inline int32_t trmi_conv_weight_tap(const trmi_conv_geometry *g, int32_t tap) {
     return g->flipped ? g->taps - 1 - tap : tap;

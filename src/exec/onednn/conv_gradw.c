@@ -107,7 +107,7 @@ static void multiply(const gradw *c, const chunk *part, int64_t k, int height, f
             int rows = (int)trmi_min_i64(height, k - i * height);
             c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS,
                               w->b + j * CHUNK * nr, part->rows, sums + i * height * c->problem.o + j * nr, w->out, columns,
-                              add);
+                              add ? TRMI_TILE_ADD : TRMI_TILE_SET);
         }
     }
 }

@@ -23,14 +23,21 @@ enum {
     TRMI_TILE_NR_MAX = 32
 };
 
+typedef enum trmi_tile_store {
+    TRMI_TILE_SET,
+    TRMI_TILE_ADD,
+    TRMI_TILE_STREAM /* past the caches, for outputs that do not fit there: c and row_offset in
+                      * multiples of nr floats from a 64-byte boundary; end with trmi_gemm's fence */
+} trmi_tile_store;
+
 typedef struct trmi_gemm_isa {
     const char *name;
     int mr, nr; /* the register tile: rows at most, columns exactly */
     /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
     void (*tile_rows)(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, bool add);
+                      const int64_t *row_offset, int columns, trmi_tile_store store);
     void (*tile_cols)(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
-                      float *c, const int64_t *row_offset, int columns, bool add);
+                      float *c, const int64_t *row_offset, int columns, trmi_tile_store store);
     /* to[i] = from[i] as float32; from is FLOAT32 or BFLOAT16. */
     void (*widen)(float *to, const void *from, trm_dtype type, int64_t count);
     /* The same for `rows` rows of `count`; strides in elements. */
@@ -39,6 +46,8 @@ typedef struct trmi_gemm_isa {
     /* to[i] = max(0, from[i] * scale[i] + shift[i]), or without the maximum. */
     void (*widen_affine)(float *to, const void *from, trm_dtype type, int64_t count,
                          const float *scale, const float *shift, bool relu);
+    /* Streamed stores of this thread are done. */
+    void (*fence)(void);
     /* to[i] = from[i] (+ bias[i]) rounded to FLOAT32 or BFLOAT16. bias may be NULL. */
     void (*narrow)(void *to, trm_dtype type, const float *from, const float *bias, int64_t count);
     /* to[i] = sum over s of from[s * stride + i], in order of s. */
@@ -52,6 +61,23 @@ typedef struct trmi_gemm_isa {
     void (*deal)(float *to, int64_t panel, int width, int room, const void *from, trm_dtype type,
                  int64_t count);
 } trmi_gemm_isa;
+
+/* Rows that will be needed soon, asked for a slice at a time while tiles compute: slice `part` of
+ * `parts`. base NULL = nothing to do. */
+typedef struct trmi_prefetch {
+    const char *base;
+    int64_t stride, rows, bytes; /* bytes between rows, rows, bytes of each row */
+} trmi_prefetch;
+static inline void trmi_prefetch_slice(const trmi_prefetch *p, int64_t part, int64_t parts) {
+    if (p->base == NULL) {
+        return;
+    }
+    for (int64_t r = p->rows * part / parts; r < p->rows * (part + 1) / parts; r++) {
+        for (int64_t b = 0; b < p->bytes; b += 64) {
+            __builtin_prefetch(p->base + r * p->stride + b, 0, 2);
+        }
+    }
+}
 
 extern const trmi_gemm_isa trmi_gemm_plain;
 #if defined(__x86_64__)

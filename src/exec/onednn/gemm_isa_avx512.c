@@ -1,5 +1,7 @@
 /* 14 x 32 tiles: 28 of 32 registers hold sums. */
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #define NAME avx512
 #define VL 16
 #define VN 2
@@ -8,6 +10,8 @@
     __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
 #define INTERLEAVE_HIGH(a, b)                                                                   \
     __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define STREAM(to, value) _mm512_stream_ps(to, (__m512)(value))
+#define FENCE() _mm_sfence()
 #include "exec/onednn/gemm_isa_body.h"
 #else
 typedef int trmi_not_x86;

@@ -14,31 +14,45 @@ enum { NR = VL * VN };
 
 /* The sums of one register tile leave: whole vectors, or element by element at the right edge. */
 INLINE void tile_store(const int rows, vec sum[MR][VN], float *c, const int64_t *row_offset,
-                       int columns, bool add) {
-    if (columns == NR) {
+                       int columns, trmi_tile_store store) {
+    if (columns != NR) {
+        for (int i = 0; i < rows; i++) {
+            float row[NR];
+            memcpy(row, sum[i], sizeof row);
+            float *to = c + row_offset[i];
+            for (int j = 0; j < columns; j++) {
+                to[j] = store == TRMI_TILE_ADD ? to[j] + row[j] : row[j];
+            }
+        }
+    } else if (store == TRMI_TILE_STREAM) {
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < VN; j++) {
+                STREAM(c + row_offset[i] + j * VL, sum[i][j]);
+            }
+        }
+    } else if (store == TRMI_TILE_ADD) {
         for (int i = 0; i < rows; i++) {
             vec_memory *to = (vec_memory *)(c + row_offset[i]);
             for (int j = 0; j < VN; j++) {
-                vec old = add ? (vec)to[j] : (vec){0};
-                to[j] = old + sum[i][j];
+                to[j] += sum[i][j];
             }
         }
-        return;
-    }
-    for (int i = 0; i < rows; i++) {
-        float row[NR];
-        memcpy(row, sum[i], sizeof row);
-        float *to = c + row_offset[i];
-        for (int j = 0; j < columns; j++) {
-            to[j] = add ? to[j] + row[j] : row[j];
+    } else {
+        for (int i = 0; i < rows; i++) {
+            vec_memory *to = (vec_memory *)(c + row_offset[i]);
+            for (int j = 0; j < VN; j++) {
+                to[j] = sum[i][j];
+            }
         }
     }
 }
 
+static void fence(void) { FENCE(); }
+
 /* The strides over i are constants where this is inlined, so that every address is base + constant. */
 INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, const float *a,
                  const float *b, int64_t k, float *c, const int64_t *row_offset, int columns,
-                 bool add) {
+                 trmi_tile_store store) {
     vec sum[MR][VN];
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < VN; j++) {
@@ -56,23 +70,23 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, con
             }
         }
     }
-    tile_store(rows, sum, c, row_offset, columns, add);
+    tile_store(rows, sum, c, row_offset, columns, store);
 }
 
 typedef void tile_function(const float *a, int64_t a_stride, const float *b, int64_t k, float *c,
-                           const int64_t *row_offset, int columns, bool add);
+                           const int64_t *row_offset, int columns, trmi_tile_store store);
 
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void tile_rows_##N(                                           \
         const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
-        const int64_t *row_offset, int columns, bool add) {                                        \
+        const int64_t *row_offset, int columns, trmi_tile_store store) {                                        \
         (void)a_stride;                                                                            \
-        tile(N, TRMI_TILE_STRIDE, 1, a, b, k, c, row_offset, columns, add);                        \
+        tile(N, TRMI_TILE_STRIDE, 1, a, b, k, c, row_offset, columns, store);                        \
     }                                                                                              \
     static __attribute__((noinline)) void tile_cols_##N(                                           \
         const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
-        const int64_t *row_offset, int columns, bool add) {                                        \
-        tile(N, 1, a_stride, a, b, k, c, row_offset, columns, add);                                \
+        const int64_t *row_offset, int columns, trmi_tile_store store) {                                        \
+        tile(N, 1, a_stride, a, b, k, c, row_offset, columns, store);                                \
     }
 TILE(1)
 TILE(2)
@@ -105,13 +119,13 @@ static tile_function *const rows_tiles[MR] = {TILES(tile_rows_)};
 static tile_function *const cols_tiles[MR] = {TILES(tile_cols_)};
 
 static void tile_rows(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, bool add) {
-    rows_tiles[rows - 1](a, 0, b, k, c, row_offset, columns, add);
+                      const int64_t *row_offset, int columns, trmi_tile_store store) {
+    rows_tiles[rows - 1](a, 0, b, k, c, row_offset, columns, store);
 }
 
 static void tile_cols(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
-                      float *c, const int64_t *row_offset, int columns, bool add) {
-    cols_tiles[rows - 1](a, a_stride, b, k, c, row_offset, columns, add);
+                      float *c, const int64_t *row_offset, int columns, trmi_tile_store store) {
+    cols_tiles[rows - 1](a, a_stride, b, k, c, row_offset, columns, store);
 }
 
 /* ---- rows in and out ------------------------------------------------------------------------------- */
@@ -326,6 +340,7 @@ const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .nr = NR,
                                                .tile_rows = tile_rows,
                                                .tile_cols = tile_cols,
+                                               .fence = fence,
                                                .widen = widen,
                                                .widen_rows = widen_rows,
                                                .widen_affine = widen_affine,

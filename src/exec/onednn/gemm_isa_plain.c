@@ -7,4 +7,6 @@
     __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define INTERLEAVE_HIGH(a, b)                                                                   \
     __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#define STREAM(to, value) (*(vec_memory *)(to) = (value))
+#define FENCE() ((void)0)
 #include "exec/onednn/gemm_isa_body.h"

@@ -116,7 +116,7 @@ static void multiply(const winograd *c, const float *u, int64_t count, const wor
                     int height = (int)(count / tiles + (i < count % tiles));
                     c->gemm->tile_rows(height, left + row * TRMI_TILE_STRIDE, right + j * depth * nr,
                                        depth, w->m + xi * c->m_xi + j * nr, w->offsets + row,
-                                       columns, k > 0);
+                                       columns, k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET);
                     row += height;
                 }
             }

@@ -81,7 +81,7 @@ static void multiply(const winograd_gradw *c, float *s, int64_t count, int64_t r
                 c->gemm->tile_cols(height, w->v + xi * c->v_xi + row, ROWS + PAD,
                                    w->z + xi * c->z_xi + j * c->z_panel, count,
                                    s + (xi * ROWS + row) * c->columns + j * nr, w->offsets, width,
-                                   add);
+                                   add ? TRMI_TILE_ADD : TRMI_TILE_SET);
                 row += height;
             }
         }
