@@ -1,6 +1,7 @@
 /* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
 #include "exec/onednn/conv.h"
 #include "exec/onednn/gemm_isa.h"
+#include "exec/onednn/matmul.h"
 #include "exec/onednn/onednn.h"
 #include "exec/onednn/tuning.h"
 
@@ -18,6 +19,10 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_CONV2D_GRAD_DATA] = CONV_ROW,
     [TRMI_OP_CONV2D_GRAD_WEIGHTS] = CONV_ROW,
     /* matmul.c */
+    [TRMI_OP_LINEAR] = {trmi_onednn_bind_matmul, trmi_onednn_matmul_supports, NULL,
+                        trmi_onednn_matmul_scratch, NULL},
+    [TRMI_OP_MATMUL] = {trmi_onednn_bind_matmul, trmi_onednn_matmul_supports, NULL,
+                        trmi_onednn_matmul_scratch, NULL},
     /* norm.c */
 #define NORM_ROW                                                                                   \
     {trmi_onednn_bind_norm, trmi_onednn_norm_supports, NULL, trmi_onednn_norm_scratch,             \

@@ -45,10 +45,3 @@ const char *trmi_dnnl_version(void) {
     pthread_once(&once, format_version);
     return version_text;
 }
-
-bool trmi_dnnl_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
-                     const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
-                     int64_t ldc) {
-    return dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, lda, b,
-                      ldb, 0.0f, c, ldc) == dnnl_success;
-}

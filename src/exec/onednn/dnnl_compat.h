@@ -52,11 +52,4 @@ const char *trmi_dnnl_conv_name(const trmi_dnnl_conv *conv);
 trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *conv, void *image, void *weights, void *bias,
                               void *result, void *scratch, trm_error *err);
 
-/* ---- matrix product --------------------------------------------------------------------------- */
-
-/* Row-major C[m, n] = A[m, k] B[k, n] with optional transposes; false when the library refuses. */
-bool trmi_dnnl_sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
-                     const float *a, int64_t lda, const float *b, int64_t ldb, float *c,
-                     int64_t ldc);
-
 #endif
