@@ -97,8 +97,8 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
         wave_y[i] = sinf(frequency_y * (float)i + phase_y);
     }
     for (int c = 0; c < 3; c++) {
-        float base = draw(d, 40, 215), slope_x = draw(d, -2, 2), slope_y = draw(d, -2, 2);
-        float wave = draw(d, 0, 22);
+        float base = draw(d, 40, 215), slope_x = draw(d, -1.5f, 1.5f), slope_y = draw(d, -1.5f, 1.5f);
+        float wave = draw(d, 0, 14);
         for (int y = 0; y < SIDE; y++) {
             for (int x = 0; x < SIDE; x++) {
                 canvas[c][y * SIDE + x] = base + slope_x * (float)(x - SIDE / 2) +
@@ -110,7 +110,7 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
 }
 
 static void paint_lines(deck *d, float canvas[3][AREA]) {
-    int lines = (int)trmi_bounded(draw_bits(d), 4);
+    int lines = (int)trmi_bounded(draw_bits(d), 3);
     for (int i = 0; i < lines; i++) {
         float angle = draw(d, 0, 3.1416f), offset = draw(d, -14, 14), width = draw(d, 0.4f, 0.9f);
         float nx = cosf(angle), ny = sinf(angle);
@@ -127,14 +127,14 @@ static void paint_lines(deck *d, float canvas[3][AREA]) {
 }
 
 static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
-    float radius = draw(d, 7, 13);
-    float reach = 16 - 0.75f * radius;
+    float radius = draw(d, 8, 13);
+    float reach = 0.8f * (16 - 0.75f * radius);
     float cx = 15.5f + draw(d, -1, 1) * reach, cy = 15.5f + draw(d, -1, 1) * reach;
-    float angle = draw(d, 0, 6.283f), stretch = draw(d, 0.85f, 1.18f);
+    float angle = draw(d, -0.5f, 0.5f), stretch = draw(d, 0.85f, 1.18f);
     float cosine = cosf(angle) / radius, sine = sinf(angle) / radius;
     int centre = (int)fminf(fmaxf(cy, 0), SIDE - 1) * SIDE + (int)fminf(fmaxf(cx, 0), SIDE - 1);
     float color[3], contrast = 0;
-    for (int attempt = 0; attempt < 8 && contrast < 90; attempt++) {
+    for (int attempt = 0; attempt < 16 && contrast < 150; attempt++) {
         contrast = 0;
         for (int c = 0; c < 3; c++) {
             color[c] = draw(d, 0, 255);
@@ -161,7 +161,7 @@ void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
     paint_background(&d, canvas);
     paint_lines(&d, canvas);
     paint_shape(&d, trmi_shape_label(seed, index), canvas);
-    float noise = draw(&d, 3, 18) * (1.0f / 147.8f);
+    float noise = draw(&d, 2, 12) * (1.0f / 147.8f);
     for (int i = 0; i < 3 * AREA; i++) {
         /* The sum of a word's four bytes is near enough to normal: deviation 147.8. */
         uint32_t bits = draw_bits(&d);
