@@ -596,6 +596,37 @@ static void the_default_model_is_worth_learning(void **state) {
     CHECK_CLOSE(bayes.realized_auc, bayes.auc, 0.01);
 }
 
+static void lack_of_memory_is_an_error(void **state) {
+    char path[128];
+    snprintf(path, sizeof path, "%s", text_file("l.csv", "y,b,c\n1,p,x\n0,q,x\n1,p,\n"));
+    for (int way = 0; way < 4; way++) {
+        trm_status status = TRM_NOMEM;
+        int64_t k = 0;
+        while (status != TRM_OK) {
+            assert_true(++k < 500);
+            trm_dataset *data = NULL;
+            trm_vocabulary *v = NULL;
+            const trm_batch *batch;
+            trmi_alloc_fail_after(k);
+            status = way == 0   ? trm_dataset_csv(path, NULL, &data, &err)
+                     : way == 1 ? trm_vocabulary_build("csv", path, NULL, 1, &v, &err)
+                     : way == 2 ? trm_dataset_clicks(NULL, 0, &data, &err)
+                                : trm_dataset_libsvm(path, NULL, &data, &err);
+            if (status == TRM_OK && data != NULL) {
+                status = trm_dataset_next(data, &batch, &err);
+            }
+            trmi_alloc_fail_after(0);
+            trm_dataset_destroy(data);
+            trm_vocabulary_destroy(v);
+            if (way == 3 && status == TRM_CORRUPT) {
+                break; /* it is no libsvm file: seen once there was memory to look */
+            }
+            assert_true(status == TRM_OK || status == TRM_NOMEM);
+        }
+        assert_true(k > 2);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_parsed),
@@ -610,6 +641,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(examples_are_read, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(vocabularies_number_values, make_folder, remove_folder),
         cmocka_unit_test(a_large_vocabulary_grows),
+        cmocka_unit_test_setup_teardown(lack_of_memory_is_an_error, make_folder, remove_folder),
         cmocka_unit_test(generated_rows_are_functions_of_their_index),
         cmocka_unit_test(keys_follow_zipf),
         cmocka_unit_test(bayes_auc_equals_the_integral),

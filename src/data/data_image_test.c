@@ -79,9 +79,13 @@ static void resize_agrees_with_pytorch(void **state) {
     trm_error err;
     for (int k = 0; k < 3; k++) {
         for (int align = 0; align < 3; align++) {
-            trmi_rect rect = {0, 0, H, W};
-            CHECK_OK(trmi_resize(&scratch, image, H, W, W * 3, &rect, (trm_resize_align)align,
-                                 cases[k].height, cases[k].width, out, &err), err);
+            trmi_resize_plan plan = {.rect = {0, 0, H, W},
+                                     .align = (trm_resize_align)align,
+                                     .full_height = cases[k].height,
+                                     .full_width = cases[k].width,
+                                     .height = cases[k].height,
+                                     .width = cases[k].width};
+            CHECK_OK(trmi_resize(&scratch, image, H, W, W * 3, &plan, out, &err), err);
             for (int i = 0; i < cases[k].height * cases[k].width * 3; i++) {
                 double expected = (double)cases[k].golden[align][i];
                 if (fabs(out[i] - expected) > 0.502) {
@@ -257,6 +261,34 @@ static void class_folders_are_read(void **state) {
     CHECK_FAILS(trm_dataset_image_folder(in_folder("val/b"), 0, &data, &err), TRM_IO, err,
                 "no class folders");
     CHECK_FAILS(trm_dataset_image_folder("/not/there", 0, &data, &err), TRM_IO, err, "/not/there");
+}
+
+static void lack_of_memory_is_an_error(void **state) {
+    trm_error err;
+    unsigned long bytes;
+    unsigned char *jpeg = make_jpeg(30, 50, TJPF_RGB, TJSAMP_420, 0, &bytes);
+    write_file("a/1.jpg", jpeg, bytes);
+    write_file("b/2.jpg", jpeg, bytes);
+    tjFree(jpeg);
+    trm_dataset_spec spec = {.path = folder, .batch_size = 2, .image_size = 32,
+                             .prefetch_depth = -1};
+    for (int64_t k = 1; k < 500; k++) {
+        trm_dataset *data = NULL;
+        const trm_batch *batch;
+        trmi_alloc_fail_after(k);
+        trm_status status = trm_dataset_open(&spec, &data, &err);
+        if (status == TRM_OK) {
+            status = trm_dataset_next(data, &batch, &err);
+        }
+        trmi_alloc_fail_after(0);
+        trm_dataset_destroy(data);
+        if (status == TRM_OK) {
+            assert_true(k > 8);
+            return;
+        }
+        assert_int_equal(status, TRM_NOMEM);
+    }
+    fail_msg("still out of memory");
 }
 
 /* ---- TFRecord ------------------------------------------------------------------------------------ */
@@ -522,6 +554,7 @@ int main(void) {
         cmocka_unit_test(jpeg_is_decoded_by_content),
         cmocka_unit_test(small_decodes_look_like_full_ones),
         cmocka_unit_test_setup_teardown(class_folders_are_read, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(lack_of_memory_is_an_error, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(tfrecords_are_read_and_checked, make_folder, remove_folder),
         cmocka_unit_test(real_imagenet_sample_is_read),
         cmocka_unit_test_setup_teardown(open_builds_the_guides_pipelines, make_folder,

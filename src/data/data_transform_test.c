@@ -244,6 +244,71 @@ static void resize_matches_its_twin(void **state) {
     }
 }
 
+static void resized_crops_match_their_twin(void **state) {
+    static picture p;
+    trm_transform steps[] = {trm_transform_random_resized_crop(24, 20),
+                             trm_transform_type_cast(TRM_FLOAT32)};
+    int fallbacks = 0;
+    for (int key = 0; key < 60; key++) {
+        trmi_chain chain;
+        int height = 20 + key % 50, width = 90 - key;
+        run(steps, 2, key & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, height, width, &chain);
+        noise(&p, key, height, width);
+        int top = 0, left = 0, h = 0, w = 0;
+        for (uint32_t attempt = 0; attempt < 10 && h == 0; attempt++) {
+            uint32_t bits[4];
+            trmi_philox(SEED, TRMI_STREAM_AUGMENT, (uint64_t)key << 8 | attempt, bits);
+            double area = (0.08 + 0.92 * bits[0] * 0x1p-32) * height * width;
+            double ratio = exp(log(0.75) + (log(4.0 / 3) - log(0.75)) * bits[1] * 0x1p-32);
+            int try_w = (int)round(sqrt(area * ratio)), try_h = (int)round(sqrt(area / ratio));
+            if (try_w >= 1 && try_w <= width && try_h >= 1 && try_h <= height) {
+                h = try_h;
+                w = try_w;
+                top = (int)trmi_bounded(bits[2], (uint32_t)(height - h + 1));
+                left = (int)trmi_bounded(bits[3], (uint32_t)(width - w + 1));
+            }
+        }
+        if (h == 0) {
+            fallbacks++; /* checked below */
+            continue;
+        }
+        twin_crop(&p, top, left, h, w);
+        twin_resize(&p, 24, 20, TRM_RESIZE_HALF_PIXEL);
+        compare(&chain, &p, 1, key);
+    }
+    assert_true(fallbacks < 15);
+    trmi_chain chain_of_sliver;
+    /* No window of that ratio fits into a sliver: the largest central one is taken. */
+    run(steps, 2, TRMI_FORM_HWC, 1, 2, 90, &chain_of_sliver);
+    noise(&p, 1, 2, 90);
+    twin_crop(&p, 0, 43, 2, 3);
+    twin_resize(&p, 24, 20, TRM_RESIZE_HALF_PIXEL);
+    compare(&chain_of_sliver, &p, 1, 1);
+}
+
+static void shorter_sides_match_their_twin(void **state) {
+    static const int sizes[][4] = {{30, 45, 20, 30}, {45, 30, 30, 20}, {33, 50, 20, 30},
+                                   {10, 10, 20, 20}, {70, 31, 45, 20}};
+    static picture p;
+    for (int k = 0; k < 30; k++) { /* with and without a centre crop, which is merged */
+        int s = k % 5, crop = k / 5 % 2, align = k / 10;
+        trm_transform steps[] = {trm_transform_resize_shorter(20, (trm_resize_align)align),
+                                 trm_transform_type_cast(TRM_FLOAT32),
+                                 trm_transform_type_cast(TRM_FLOAT32)};
+        if (crop) {
+            steps[1] = trm_transform_center_crop(17, 20);
+        }
+        trmi_chain chain;
+        run(steps, 3, TRMI_FORM_HWC, k, sizes[s][0], sizes[s][1], &chain);
+        noise(&p, k, sizes[s][0], sizes[s][1]);
+        twin_resize(&p, sizes[s][2], sizes[s][3], (trm_resize_align)align);
+        if (crop) {
+            twin_crop(&p, (p.height - 17) / 2, (p.width - 20) / 2, 17, 20);
+        }
+        compare(&chain, &p, 1, k);
+    }
+}
+
 static void random_resized_crop_stays_in_bounds(void **state) {
     /* A picture whose value is its column: the result shows which window was taken. */
     enum { HEIGHT = 60, WIDTH = 90, OUT = 16 };
@@ -319,13 +384,14 @@ static void loops_of_all_instruction_sets_agree(void **state) {
     }
     const trmi_pixels *set[2] = {&trmi_pixels_plain, &trmi_pixels_avx2};
     for (int n = 0; n < N; n++) {
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 5; k++) {
             for (int s = 0; s < 2; s++) {
                 memset(out[s], 0, sizeof out[s]);
                 switch (k) {
                 case 0: set[s]->affine(in, n, scale[0], shift[0], out[s]); break;
                 case 1: set[s]->affine_mirror(in, n, scale[0], shift[0], out[s]); break;
-                case 2: set[s]->affine_split(in, n, scale, shift, out[s], out[s] + n,
+                case 2:
+                case 3: set[s]->affine_split(in, n, k == 3, scale, shift, out[s], out[s] + n,
                                              out[s] + 2 * n); break;
                 default: set[s]->affine_rgb(in, n, scale, shift, out[s]);
                 }
@@ -397,6 +463,8 @@ int main(void) {
         cmocka_unit_test(guide_chain_matches_its_twin),
         cmocka_unit_test(crops_compose),
         cmocka_unit_test(resize_matches_its_twin),
+        cmocka_unit_test(resized_crops_match_their_twin),
+        cmocka_unit_test(shorter_sides_match_their_twin),
         cmocka_unit_test(random_resized_crop_stays_in_bounds),
         cmocka_unit_test(results_can_be_bytes_and_halves),
         cmocka_unit_test(loops_of_all_instruction_sets_agree),

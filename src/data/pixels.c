@@ -16,12 +16,13 @@ static void affine_mirror(const uint8_t *in, int64_t count, float scale, float s
     }
 }
 
-static void affine_split(const uint8_t *in, int64_t pixels, const float scale[3],
+static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
     for (int64_t i = 0; i < pixels; i++) {
-        red[i] = (float)in[3 * i] * scale[0] + shift[0];
-        green[i] = (float)in[3 * i + 1] * scale[1] + shift[1];
-        blue[i] = (float)in[3 * i + 2] * scale[2] + shift[2];
+        int64_t to = mirror ? pixels - 1 - i : i;
+        red[to] = (float)in[3 * i] * scale[0] + shift[0];
+        green[to] = (float)in[3 * i + 1] * scale[1] + shift[1];
+        blue[to] = (float)in[3 * i + 2] * scale[2] + shift[2];
     }
 }
 

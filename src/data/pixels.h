@@ -2,14 +2,15 @@
 #ifndef TRMI_DATA_PIXELS_H
 #define TRMI_DATA_PIXELS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct trmi_pixels {
     /* out[i] = in[i] * scale + shift, or mirrored: out[i] = in[count - 1 - i] * scale + shift. */
     void (*affine)(const uint8_t *in, int64_t count, float scale, float shift, float *out);
     void (*affine_mirror)(const uint8_t *in, int64_t count, float scale, float shift, float *out);
-    /* Interleaved RGB pixels to three rows, or to interleaved floats. */
-    void (*affine_split)(const uint8_t *in, int64_t pixels, const float scale[3],
+    /* Interleaved RGB pixels to three rows (mirrored or not), or to interleaved floats. */
+    void (*affine_split)(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue);
     void (*affine_rgb)(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out);

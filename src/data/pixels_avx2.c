@@ -32,7 +32,7 @@ static void affine_mirror(const uint8_t *in, int64_t count, float scale, float s
     }
 }
 
-static void affine_split(const uint8_t *in, int64_t pixels, const float scale[3],
+static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
     /* Eight pixels are 24 bytes: each channel's bytes come from the first 16 and from the last 8
      * (loaded at offset 8, so that no byte past the row is touched). */
@@ -49,6 +49,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, const float scale[3]
         high[c] = _mm_loadu_si128((const __m128i *)from_high);
     }
     float *out[3] = {red, green, blue};
+    const __m256i backwards = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
     int64_t i = 0;
     for (; i + 8 <= pixels; i += 8) {
         __m128i a = _mm_loadu_si128((const __m128i *)(in + 3 * i));
@@ -56,13 +57,17 @@ static void affine_split(const uint8_t *in, int64_t pixels, const float scale[3]
         for (int c = 0; c < 3; c++) {
             __m128i bytes = _mm_or_si128(_mm_shuffle_epi8(a, low[c]), _mm_shuffle_epi8(b, high[c]));
             __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-            _mm256_storeu_ps(out[c] + i, _mm256_fmadd_ps(values, _mm256_set1_ps(scale[c]),
-                                                         _mm256_set1_ps(shift[c])));
+            values = _mm256_fmadd_ps(values, _mm256_set1_ps(scale[c]), _mm256_set1_ps(shift[c]));
+            if (mirror) {
+                values = _mm256_permutevar8x32_ps(values, backwards);
+            }
+            _mm256_storeu_ps(out[c] + (mirror ? pixels - 8 - i : i), values);
         }
     }
     for (; i < pixels; i++) {
         for (int c = 0; c < 3; c++) {
-            out[c][i] = __builtin_fmaf((float)in[3 * i + c], scale[c], shift[c]);
+            out[c][mirror ? pixels - 1 - i : i] =
+                __builtin_fmaf((float)in[3 * i + c], scale[c], shift[c]);
         }
     }
 }

@@ -50,21 +50,23 @@ static void triangle(double centre, double support, int64_t low, int64_t high, i
     *first = (int32_t)moved;
 }
 
-static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t out,
-                      trm_resize_align align) {
+/* Outputs [skip, skip + count) of the `full` ones that [start, start + extent) becomes. */
+static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t full, int64_t skip,
+                      int64_t count, trm_resize_align align) {
     int64_t low = trmi_max_i64((int64_t)floor(start), 0);
     int64_t high = trmi_min_i64((int64_t)ceil(start + extent) - 1, in - 1);
-    double step = extent / (double)out;
-    for (int64_t i = 0; i < out; i++) {
+    double step = extent / (double)full;
+    for (int64_t i = 0; i < count; i++) {
         float *weights = a->weights + i * a->taps;
+        double place = (double)(skip + i);
         if (align == TRM_RESIZE_ANTIALIAS) {
             double support = step > 1 ? step : 1;
-            triangle(start + ((double)i + 0.5) * step, support, low, high, a->taps,
-                     &a->first[i], weights);
+            triangle(start + (place + 0.5) * step, support, low, high, a->taps, &a->first[i],
+                     weights);
             continue;
         }
-        double at = align == TRM_RESIZE_ORIGINAL ? start + (double)i * step
-                                                 : start + ((double)i + 0.5) * step - 0.5;
+        double at = align == TRM_RESIZE_ORIGINAL ? start + place * step
+                                                 : start + (place + 0.5) * step - 0.5;
         at = fmin(fmax(at, (double)low), (double)high);
         int64_t first = trmi_max_i64(trmi_min_i64((int64_t)floor(at), high - 1), low);
         a->first[i] = (int32_t)first;
@@ -74,47 +76,51 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
 }
 
 trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
-                       int64_t row_bytes, const trmi_rect *rect, trm_resize_align align,
-                       int64_t out_height, int64_t out_width, uint8_t *out, trm_error *err) {
+                       int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
+                       trm_error *err) {
     const trmi_pixels *pixels = trmi_pixels_best();
-    axis across = {.taps = axis_taps(rect->left, rect->width, out_width, align)};
-    axis down = {.taps = axis_taps(rect->top, rect->height, out_height, align)};
-    size_t across_words = (size_t)out_width * (size_t)(across.taps + 1);
-    size_t down_words = (size_t)out_height * (size_t)(down.taps + 1);
+    const trmi_rect *rect = &plan->rect;
+    const int64_t rows_out = plan->height, pixels_out = plan->width;
+    axis across = {.taps = axis_taps(rect->left, rect->width, plan->full_width, plan->align)};
+    axis down = {.taps = axis_taps(rect->top, rect->height, plan->full_height, plan->align)};
+    size_t across_words = (size_t)pixels_out * (size_t)(across.taps + 1);
+    size_t down_words = (size_t)rows_out * (size_t)(down.taps + 1);
     int32_t *words = trmi_scratch_get(scratch, TRMI_SCRATCH_WEIGHTS,
-                                      (across_words + down_words + (size_t)down.taps) * 4 +
+                                      (across_words + down_words) * 4 +
                                           (size_t)down.taps * (sizeof(float *) + 8) + 64);
     float *ring = trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE,
-                                   (size_t)down.taps * (size_t)out_width * 16);
+                                   (size_t)down.taps * (size_t)pixels_out * 16);
     if (words == NULL || ring == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to resize an image to %lld x %lld",
-                         (long long)out_height, (long long)out_width);
+                         (long long)rows_out, (long long)pixels_out);
     }
     const float **rows = (const float **)words;
     int64_t *held = (int64_t *)(rows + down.taps);
     across.first = (int32_t *)(held + down.taps);
-    across.weights = (float *)(across.first + out_width);
-    down.first = (int32_t *)(across.weights + out_width * across.taps);
-    down.weights = (float *)(down.first + out_height);
-    axis_fill(&across, rect->left, rect->width, width, out_width, align);
-    axis_fill(&down, rect->top, rect->height, height, out_height, align);
+    across.weights = (float *)(across.first + pixels_out);
+    down.first = (int32_t *)(across.weights + pixels_out * across.taps);
+    down.weights = (float *)(down.first + rows_out);
+    axis_fill(&across, rect->left, rect->width, width, plan->full_width, plan->left, pixels_out,
+              plan->align);
+    axis_fill(&down, rect->top, rect->height, height, plan->full_height, plan->top, rows_out,
+              plan->align);
     for (int32_t t = 0; t < down.taps; t++) {
         held[t] = -1;
     }
-    for (int64_t y = 0; y < out_height; y++) {
+    for (int64_t y = 0; y < rows_out; y++) {
         for (int32_t t = 0; t < down.taps; t++) {
             int64_t row = trmi_min_i64(down.first[y] + t, height - 1);
             int64_t slot = row % down.taps;
-            float *resized = ring + slot * out_width * 4;
+            float *resized = ring + slot * pixels_out * 4;
             if (held[slot] != row) {
                 pixels->resize_row(image + row * row_bytes, across.first, across.weights,
-                                   across.taps, out_width, resized);
+                                   across.taps, pixels_out, resized);
                 held[slot] = row;
             }
             rows[t] = resized;
         }
-        pixels->blend_rows(rows, down.weights + y * down.taps, down.taps, out_width,
-                           out + y * out_width * 3);
+        pixels->blend_rows(rows, down.weights + y * down.taps, down.taps, pixels_out,
+                           out + y * pixels_out * 3);
     }
     return TRM_OK;
 }

@@ -29,11 +29,19 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch,
 typedef struct trmi_rect {
     double top, left, height, width;
 } trmi_rect;
-/* Resizes `rect` of the image (whose rows are `row_bytes` apart, readable 16 bytes past the end)
- * to out_height x out_width interleaved uint8 RGB. */
+/* What to compute: `rect` becomes full_height x full_width, of which the window of height x width at
+ * (top, left) is wanted. */
+typedef struct trmi_resize_plan {
+    trmi_rect rect;
+    trm_resize_align align;
+    int64_t full_height, full_width;
+    int64_t top, left, height, width;
+} trmi_resize_plan;
+/* Resizes a part of an image, whose rows are `row_bytes` apart and which is readable 16 bytes past
+ * its end, to plan->height x plan->width interleaved uint8 RGB. */
 trm_status trmi_resize(trmi_scratch *scratch, const uint8_t *image, int64_t height, int64_t width,
-                       int64_t row_bytes, const trmi_rect *rect, trm_resize_align align,
-                       int64_t out_height, int64_t out_width, uint8_t *out, trm_error *err);
+                       int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
+                       trm_error *err);
 
 const char *trmi_transform_name(trm_transform_kind kind);
 

@@ -141,21 +141,35 @@ static trmi_rect random_window(const trm_transform *step, int64_t height, int64_
                        (double)w};
 }
 
-/* What a resizing step reads of an image of height x width, and what it makes of it. */
-static trmi_rect resize_window(const trm_transform *step, int64_t height, int64_t width,
-                               const dice *d, int64_t *out_height, int64_t *out_width) {
-    *out_height = step->height;
-    *out_width = step->width;
-    if (step->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP) {
-        return random_window(step, height, width, d);
-    }
-    if (step->kind == TRM_TRANSFORM_RESIZE_SHORTER) {
+/* What a resizing step makes of an image of height x width. If a centre crop follows, only that is
+ * computed: *step then moves on to it. */
+static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int64_t height,
+                                    int64_t width, const dice *d) {
+    const trm_transform *t = &chain->steps[*step];
+    trmi_resize_plan plan = {.rect = {0, 0, (double)height, (double)width},
+                             .align = t->align,
+                             .full_height = t->height,
+                             .full_width = t->width};
+    if (t->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP) {
+        plan.rect = random_window(t, height, width, d);
+    } else if (t->kind == TRM_TRANSFORM_RESIZE_SHORTER) {
         bool tall = height > width;
-        int64_t longer = tall ? step->height * height / width : step->height * width / height;
-        *out_height = tall ? longer : step->height;
-        *out_width = tall ? step->height : longer;
+        int64_t longer = tall ? t->height * height / width : t->height * width / height;
+        plan.full_height = tall ? longer : t->height;
+        plan.full_width = tall ? t->height : longer;
     }
-    return (trmi_rect){0, 0, (double)height, (double)width};
+    plan.height = plan.full_height;
+    plan.width = plan.full_width;
+    const trm_transform *next = t + 1;
+    if (*step + 1 < chain->count && next->kind == TRM_TRANSFORM_CENTER_CROP &&
+        next->height <= plan.full_height && next->width <= plan.full_width) {
+        plan.height = next->height;
+        plan.width = next->width;
+        plan.top = (plan.full_height - plan.height) / 2;
+        plan.left = (plan.full_width - plan.width) / 2;
+        ++*step;
+    }
+    return plan;
 }
 
 static bool resizes(const trm_transform *step) {
@@ -163,77 +177,76 @@ static bool resizes(const trm_transform *step) {
            step->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP;
 }
 
-/* rect is relative to the window and in its pixels; afterwards the view is the result. */
-static trm_status resize(view *v, trmi_scratch *scratch, trmi_rect rect, trm_resize_align align,
-                         int64_t out_height, int64_t out_width, trm_error *err) {
+/* The plan is relative to the window and in its pixels; afterwards the view is the result. */
+static trm_status resize(view *v, trmi_scratch *scratch, const trmi_resize_plan *plan,
+                         trm_error *err) {
     if (v->flipped || v->pixel != 3 || !inside(v)) {
         TRMI_TRY(materialize(v, scratch, err));
     }
-    if (out_height > SIDE_MAX || out_width > SIDE_MAX || out_height * out_width > PIXELS_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "Resize of an image of %lld x %lld would give %lld x "
-                         "%lld, at most %d a side", (long long)v->height, (long long)v->width,
-                         (long long)out_height, (long long)out_width, SIDE_MAX);
+    if (plan->height > SIDE_MAX || plan->width > SIDE_MAX ||
+        plan->height * plan->width > PIXELS_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "Resize of an image of %lld x %lld would give %lld x %lld, at most %d a "
+                         "side",
+                         (long long)v->height, (long long)v->width, (long long)plan->height,
+                         (long long)plan->width, SIDE_MAX);
     }
-    int64_t row_bytes = out_width * 3;
-    size_t bytes = (size_t)(row_bytes * out_height) + SLACK_BYTES;
+    int64_t row_bytes = plan->width * 3;
+    size_t bytes = (size_t)(row_bytes * plan->height) + SLACK_BYTES;
     int which = v->next_buffer;
     uint8_t *out = trmi_scratch_get(scratch, which, bytes);
     if (out == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
-                         (long long)out_height, (long long)out_width);
+                         (long long)plan->height, (long long)plan->width);
     }
     const uint8_t *origin = v->data + v->top * v->row + v->left * 3;
-    TRMI_TRY(trmi_resize(scratch, origin, v->height, v->width, v->row, &rect, align, out_height,
-                         out_width, out, err));
+    TRMI_TRY(trmi_resize(scratch, origin, v->height, v->width, v->row, plan, out, err));
     *v = (view){.data = out,
-                .rows = out_height,
-                .columns = out_width,
+                .rows = plan->height,
+                .columns = plan->width,
                 .row = row_bytes,
                 .pixel = 3,
                 .channel = 1,
-                .height = out_height,
-                .width = out_width,
+                .height = plan->height,
+                .width = plan->width,
                 .next_buffer = which == TRMI_SCRATCH_PIXELS_A ? TRMI_SCRATCH_PIXELS_B
                                                               : TRMI_SCRATCH_PIXELS_A};
     return TRM_OK;
 }
 
 /* Decodes, and takes a resizing step along if one follows: then a smaller decode may do. Advances
- * *step past what it has done. */
+ * *step to the last one that it has done. */
 static trm_status decode(const trmi_chain *chain, view *v, trmi_scratch *scratch,
                          const trmi_sample *sample, dice d, int32_t *step, trm_error *err) {
+    bool exact = chain->steps[*step].exact;
+    bool resizing = *step + 1 < chain->count && resizes(&chain->steps[*step + 1]);
+    trmi_resize_plan plan = {.height = 0};
     trmi_jpeg jpeg;
-    TRMI_TRY(trmi_jpeg_open(scratch, sample->data, sample->bytes, &jpeg, err));
-    const trm_transform *next =
-        *step + 1 < chain->count && resizes(&chain->steps[*step + 1]) ? &chain->steps[*step + 1]
-                                                                      : NULL;
-    int32_t first = *step;
     int divisor = 1;
-    int64_t out_height = 0, out_width = 0;
-    trmi_rect rect = {0};
-    if (next != NULL) {
+    TRMI_TRY(trmi_jpeg_open(scratch, sample->data, sample->bytes, &jpeg, err));
+    if (resizing) {
         d.counter += 16;
-        rect = resize_window(next, jpeg.height, jpeg.width, &d, &out_height, &out_width);
-        while (!chain->steps[first].exact && divisor < 8 &&
-               rect.height / (divisor * 2) >= (double)out_height &&
-               rect.width / (divisor * 2) >= (double)out_width) {
+        ++*step;
+        plan = plan_resize(chain, step, jpeg.height, jpeg.width, &d);
+        while (!exact && divisor < 8 &&
+               plan.rect.height / (divisor * 2) >= (double)plan.full_height &&
+               plan.rect.width / (divisor * 2) >= (double)plan.full_width) {
             divisor *= 2;
         }
     }
-    v->row = 0;
-    TRMI_TRY(trmi_jpeg_decode(scratch, sample->data, sample->bytes, &jpeg, divisor,
-                              chain->steps[first].exact, &v->data, &v->row, err));
+    TRMI_TRY(trmi_jpeg_decode(scratch, sample->data, sample->bytes, &jpeg, divisor, exact, &v->data,
+                              &v->row, err));
     v->pixel = 3;
     v->channel = 1;
     v->rows = v->height = (jpeg.height + divisor - 1) / divisor;
     v->columns = v->width = (jpeg.width + divisor - 1) / divisor;
-    if (next != NULL) {
-        ++*step;
-        rect = (trmi_rect){rect.top / divisor, rect.left / divisor, rect.height / divisor,
-                           rect.width / divisor};
-        return resize(v, scratch, rect, next->align, out_height, out_width, err);
+    if (!resizing) {
+        return TRM_OK;
     }
-    return TRM_OK;
+    const trmi_rect *full = &plan.rect;
+    plan.rect = (trmi_rect){full->top / divisor, full->left / divisor, full->height / divisor,
+                            full->width / divisor};
+    return resize(v, scratch, &plan, err);
 }
 
 /* ---- the finishing pass --------------------------------------------------------------------- */
@@ -268,6 +281,17 @@ static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
     }
 }
 
+/* Swaps the pixels of an interleaved row end for end. */
+static void mirror_rgb(float *row, int64_t pixels) {
+    for (float *a = row, *b = row + 3 * (pixels - 1); a < b; a += 3, b -= 3) {
+        for (int c = 0; c < 3; c++) {
+            float swap = a[c];
+            a[c] = b[c];
+            b[c] = swap;
+        }
+    }
+}
+
 static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
     const trmi_pixels *pixels = trmi_pixels_best();
     int64_t area = v->height * v->width;
@@ -275,23 +299,14 @@ static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
         const uint8_t *in = v->data + (v->top + y) * v->row + v->left * 3;
         if (chain->channels_first) {
             float *red = out + y * v->width;
-            pixels->affine_split(in, v->width, chain->scale, chain->shift, red, red + area,
-                                 red + 2 * area);
-        } else {
-            pixels->affine_rgb(in, v->width, chain->scale, chain->shift, out + y * v->width * 3);
+            pixels->affine_split(in, v->width, v->flipped, chain->scale, chain->shift, red,
+                                 red + area, red + 2 * area);
+            continue;
         }
+        float *row = out + y * v->width * 3;
+        pixels->affine_rgb(in, v->width, chain->scale, chain->shift, row);
         if (v->flipped) {
-            int64_t step = chain->channels_first ? 1 : 3, depth = chain->channels_first ? 3 : 1;
-            for (int64_t d = 0; d < depth; d++) {
-                float *row = out + d * area + y * v->width * step;
-                for (int64_t a = 0, b = v->width - 1; a < b; a++, b--) {
-                    for (int64_t k = 0; k < step; k++) {
-                        float swap = row[a * step + k];
-                        row[a * step + k] = row[b * step + k];
-                        row[b * step + k] = swap;
-                    }
-                }
-            }
+            mirror_rgb(row, v->width);
         }
     }
 }
@@ -352,9 +367,8 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_scratch *scratch,
         if (step->kind == TRM_TRANSFORM_DECODE) {
             TRMI_TRY(decode(chain, &v, scratch, sample, d, &i, err));
         } else if (resizes(step)) {
-            int64_t height, width;
-            trmi_rect rect = resize_window(step, v.height, v.width, &d, &height, &width);
-            TRMI_TRY(resize(&v, scratch, rect, step->align, height, width, err));
+            trmi_resize_plan plan = plan_resize(chain, &i, v.height, v.width, &d);
+            TRMI_TRY(resize(&v, scratch, &plan, err));
         } else if (step->kind == TRM_TRANSFORM_RANDOM_FLIP) {
             uint32_t bits[4];
             throw_dice(&d, 0, bits);
