@@ -109,6 +109,34 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_text(const trm_cluster *cluster, boo
                                                  trm_error *err);
 TRM_API void trm_text_free(char *text);
 
+/* ---- Joining ---------------------------------------------------------------------------------- */
+
+struct trmi_bootstrap; /* comm/rendezvous.h: what trm_comm_create takes */
+
+typedef struct trm_join_options {
+    double timeout_seconds;   /* for all ranks to come; 0 = 120 */
+    double heartbeat_seconds; /* 0 = 1 */
+    double host_seconds;      /* a host that acknowledges nothing for so long is lost; 0 = 4.5 */
+    double stall_seconds;     /* a process without heartbeat for so long is lost; 0 = 120. Its
+                                 silence is logged from 10 s on */
+    const char *host_name;    /* pretend to be on this host, for tests; NULL = the real one */
+    bool insecure;            /* let peers of other hosts in without a token; logged each time */
+} trm_join_options;
+
+/* Meets the other ranks: rank 0 listens at the rendezvous, the others come; all must know the
+ * token if they come from another host. Every 10 s the missing ranks are logged. Afterwards a
+ * thread keeps heartbeats and tells every rank the first cause when one dies, is stopped or is cut
+ * off. With size 1 there is no socket and no thread.
+ *   in      cluster   may be destroyed afterwards; options NULL = defaults
+ *   owns    caller calls trm_cluster_leave(*out), after its communicators
+ *   error   TIMEOUT naming the ranks that are missing; INVALID when ranks disagree (size, table,
+ *           rank twice, token) or the address is no use; PEER for another protocol version */
+TRM_API TRM_MUST_USE trm_status trm_cluster_join(const trm_cluster *cluster,
+                                                 const trm_join_options *options,
+                                                 struct trmi_bootstrap **out, trm_error *err);
+/* Leaves in order, so that the others do not take it for a death. NULL is fine. */
+TRM_API void trm_cluster_leave(struct trmi_bootstrap *bootstrap);
+
 /* ---- Rank tables ---------------------------------------------------------------------------- */
 
 typedef enum trm_rank_table_form {

@@ -181,7 +181,11 @@ static trm_status pmi(const trmi_env *env, trmi_claims *claims, trm_error *err) 
     } else {
         ancestor_key("hydra_pmi_proxy", claim->key, sizeof claim->key);
     }
-    return local_pair(env, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", claim, err);
+    TRMI_TRY(local_pair(env, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", claim, err));
+    if (claim->nodes != 1) { /* a process id means nothing on another host */
+        strcpy(claim->key, "pmi");
+    }
+    return TRM_OK;
 }
 
 /* PMIx gives the rank; the size only where Open MPI or Slurm say it. */
@@ -211,7 +215,11 @@ static trm_status mvapich(const trmi_env *env, trmi_claims *claims, trm_error *e
     claim->size = size;
     claim->launcher = true;
     ancestor_key("mpispawn", claim->key, sizeof claim->key);
-    return local_pair(env, "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", claim, err);
+    TRMI_TRY(local_pair(env, "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", claim, err));
+    if (claim->nodes != 1) {
+        strcpy(claim->key, "mvapich");
+    }
+    return TRM_OK;
 }
 
 /* "2(x3),1": tasks on node `index`; 0 if the text is not of that form. */
