@@ -5,14 +5,22 @@
 
 #include "trireme/save.h"
 
+#include <dirent.h>
 #include <sys/wait.h>
 #include <time.h>
 
-static char root[] = "/tmp/trireme_fault_XXXXXX";
+static char root[] = "/dev/shm/trireme_fault_XXXXXX";
 static char dir[256], scratch[256];
 static fault_os os;
 
-static int make_root(void **state) { return mkdtemp(root) == NULL; }
+/* In memory where that exists: what matters here is the order of the calls, not the disk. */
+static int make_root(void **state) {
+    if (mkdtemp(root) == NULL) {
+        strcpy(root, "/tmp/trireme_fault_XXXXXX");
+        return mkdtemp(root) == NULL;
+    }
+    return 0;
+}
 static int remove_root(void **state) { return trmi_os_remove_tree(NULL, root, NULL); }
 
 static void fresh_dir(void) {
@@ -106,16 +114,15 @@ static void recover(void) {
     trm_error err;
     CHECK_OK(save(NULL, 3, 3, false, &err), err);
     assert_int_equal(load(), 3);
-    char path[600], command[700];
-    snprintf(path, sizeof path, "%s/ckpt-3/manifest.json", dir);
-    assert_int_equal(access(path, R_OK), 0);
-    snprintf(command, sizeof command,
-             "test \"$(ls -A %s | sort | tr '\\n' ' ')\" = 'checkpoint ckpt-3 '", dir);
-    if (system(command) != 0) {
-        snprintf(command, sizeof command, "ls -A %s", dir);
-        (void)!system(command);
-        fail_msg("left-overs in %s", dir);
+    DIR *stream = opendir(dir);
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "ckpt-3") != 0 &&
+            strcmp(name, "checkpoint") != 0) {
+            fail_msg("%s: %s is left over", dir, name);
+        }
     }
+    closedir(stream);
 }
 
 /* Runs the save under faults in a process of its own (its lock dies with it): its exit code. */

@@ -1,0 +1,256 @@
+#include "trireme/save_events.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "save/append.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <jansson.h>
+
+struct trm_metrics {
+    trmi_append file;
+    trmi_arena arena;
+    bool csv;
+    char **columns;
+    int64_t column_count;
+    trmi_text line; /* reused */
+};
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+/* ---- opening --------------------------------------------------------------------------- */
+
+static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *options,
+                               const char *path, trm_error *err) {
+    if (options->column_count < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a CSV file needs its columns named",
+                         trmi_path_tail(path));
+    }
+    metrics->columns =
+        trmi_arena_alloc(&metrics->arena, (size_t)options->column_count * sizeof(char *));
+    if (metrics->columns == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    for (int64_t i = 0; i < options->column_count; i++) {
+        if (options->columns[i][0] == '\0' || strpbrk(options->columns[i], ",\"\r\n") != NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s: '%.60s' cannot be the name of a column",
+                             trmi_path_tail(path), options->columns[i]);
+        }
+        metrics->columns[i] = trmi_arena_strdup(&metrics->arena, options->columns[i]);
+        if (metrics->columns[i] == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+        }
+    }
+    metrics->column_count = options->column_count;
+    return TRM_OK;
+}
+
+static void put_csv_header(trm_metrics *metrics) {
+    trmi_text_printf(&metrics->line, "global_step,event");
+    for (int64_t i = 0; i < metrics->column_count; i++) {
+        trmi_text_printf(&metrics->line, ",%s", metrics->columns[i]);
+    }
+    trmi_text_append(&metrics->line, "\n", 1);
+}
+
+/* The step that a line is about; -1 if it says none. */
+static int64_t step_of(const char *line, size_t bytes, bool csv) {
+    int64_t step = -1;
+    if (csv) {
+        char number[24];
+        size_t digits = 0;
+        while (digits < bytes && digits < 19 && line[digits] >= '0' && line[digits] <= '9') {
+            number[digits] = line[digits];
+            digits++;
+        }
+        number[digits] = '\0';
+        return digits > 0 ? strtoll(number, NULL, 10) : -1;
+    }
+    json_t *object = json_loadb(line, bytes, 0, NULL);
+    const json_t *value = json_object_get(object, "global_step");
+    if (json_is_integer(value)) {
+        step = json_integer_value(value);
+    }
+    json_decref(object);
+    return step;
+}
+
+/* Where to go on in an existing file: before the first line of a later step, or half a line. */
+static size_t find_end(const char *text, size_t bytes, bool csv, int64_t resume_step) {
+    size_t at = 0;
+    while (at < bytes) {
+        const char *newline = memchr(text + at, '\n', bytes - at);
+        if (newline == NULL ||
+            step_of(text + at, (size_t)(newline - text) - at, csv) > resume_step) {
+            break;
+        }
+        at = (size_t)(newline - text) + 1;
+    }
+    return at;
+}
+
+static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t resume_step,
+                                int64_t *keep_bytes, trm_error *err) {
+    struct stat info;
+    trmi_mapping mapping;
+    *keep_bytes = 0;
+    if (stat(path, &info) != 0 && errno == ENOENT) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_os_map(path, &mapping, err));
+    trm_status status = TRM_OK;
+    *keep_bytes =
+        (int64_t)find_end((const char *)mapping.data, mapping.bytes, metrics->csv, resume_step);
+    if (metrics->csv && *keep_bytes > 0) {
+        put_csv_header(metrics);
+        if ((size_t)*keep_bytes < metrics->line.length ||
+            memcmp(mapping.data, metrics->line.data, metrics->line.length) != 0) {
+            status = TRMI_FAIL(err, TRM_INVALID,
+                               "%s: has other columns than this run writes: move it away",
+                               trmi_path_tail(path));
+        }
+        metrics->line.length = 0;
+    }
+    trmi_os_unmap(&mapping);
+    return status;
+}
+
+trm_status trm_metrics_open(const char *path, const trm_metrics_options *options, trm_metrics **out,
+                            trm_error *err) {
+    trm_metrics_options none = {0};
+    options = options != NULL ? options : &none;
+    bool csv = ends_with(path, ".csv");
+    if (!csv && !ends_with(path, ".jsonl")) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: metrics are written to .csv or .jsonl",
+                         trmi_path_tail(path));
+    }
+    trm_metrics *metrics = trmi_alloc(sizeof *metrics);
+    if (metrics == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+    }
+    metrics->csv = csv;
+    metrics->file.fd = -1;
+    trm_status status = TRM_OK;
+    int64_t keep_bytes = 0;
+    if (csv) {
+        TRMI_TRY_GOTO(status, take_columns(metrics, options, path, err), failed);
+    }
+    if (options->resumed) {
+        TRMI_TRY_GOTO(status, continue_file(metrics, path, options->resume_step, &keep_bytes, err),
+                      failed);
+    }
+    TRMI_TRY_GOTO(status,
+                  trmi_append_open(&metrics->file, options->os, path, false, keep_bytes, err),
+                  failed);
+    if (csv && keep_bytes == 0) {
+        put_csv_header(metrics);
+        status = trmi_append_record(&metrics->file, metrics->line.data, metrics->line.length, err);
+    }
+    if (status == TRM_OK) {
+        *out = metrics;
+        return TRM_OK;
+    }
+failed:
+    (void)!trm_metrics_close(metrics, NULL);
+    return status;
+}
+
+/* ---- lines ----------------------------------------------------------------------------- */
+
+/* 9 digits for a float, as many as it takes for a double: equal bits print equal. */
+static void put_number(trmi_text *line, double value) {
+    if ((double)(float)value == value) {
+        trmi_text_printf(line, "%.9g", value);
+    } else {
+        trmi_text_json_number(line, value);
+    }
+}
+
+static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t global_step,
+                          const trm_scalar *scalars, int64_t count, trm_error *err) {
+    trmi_text *line = &metrics->line;
+    int64_t placed = 0;
+    trmi_text_printf(line, "%" PRId64 ",%s", global_step, event);
+    for (int64_t c = 0; c < metrics->column_count; c++) {
+        trmi_text_append(line, ",", 1);
+        for (int64_t i = 0; i < count; i++) {
+            if (strcmp(scalars[i].name, metrics->columns[c]) == 0) {
+                if (isnan(scalars[i].value)) {
+                    trmi_text_append(line, "nan", 3);
+                } else if (isinf(scalars[i].value)) {
+                    trmi_text_printf(line, "%sinf", scalars[i].value < 0 ? "-" : "");
+                } else {
+                    put_number(line, scalars[i].value);
+                }
+                placed++;
+                break;
+            }
+        }
+    }
+    trmi_text_append(line, "\n", 1);
+    return placed == count
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "%s: %" PRId64 " of %" PRId64 " values have no column",
+                           trmi_path_tail(metrics->file.path), count - placed, count);
+}
+
+static void put_json(trm_metrics *metrics, const char *event, int64_t global_step,
+                     const trm_scalar *scalars, int64_t count) {
+    trmi_text *line = &metrics->line;
+    trmi_text_printf(line, "{\"time\":%.3f,\"event\":", trmi_os_wall());
+    trmi_text_json_string(line, event);
+    trmi_text_printf(line, ",\"global_step\":%" PRId64, global_step);
+    for (int64_t i = 0; i < count; i++) {
+        trmi_text_append(line, ",", 1);
+        trmi_text_json_string(line, scalars[i].name);
+        trmi_text_append(line, ":", 1);
+        if (isfinite(scalars[i].value)) {
+            put_number(line, scalars[i].value);
+        } else {
+            trmi_text_append(line, "null", 4);
+        }
+    }
+    trmi_text_append(line, "}\n", 2);
+}
+
+trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t global_step,
+                             const trm_scalar *scalars, int64_t count, trm_error *err) {
+    trm_status status = TRM_OK;
+    event = event != NULL ? event : "step";
+    metrics->line.length = 0;
+    if (metrics->csv && strpbrk(event, ",\"\r\n") != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.60s' cannot be the name of an event", event);
+    }
+    if (metrics->csv) {
+        status = put_csv(metrics, event, global_step, scalars, count, err);
+    } else {
+        put_json(metrics, event, global_step, scalars, count);
+    }
+    if (metrics->line.failed) {
+        metrics->line.failed = false;
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a line of metrics");
+    }
+    return status != TRM_OK
+               ? status
+               : trmi_append_record(&metrics->file, metrics->line.data, metrics->line.length, err);
+}
+
+trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err) {
+    if (metrics == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trmi_append_close(&metrics->file, err);
+    trmi_text_free(&metrics->line);
+    trmi_arena_free(&metrics->arena);
+    trmi_free(metrics);
+    return status;
+}
