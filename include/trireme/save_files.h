@@ -68,6 +68,9 @@ typedef struct trm_probe {
 /* A kind of file that inspect knows. */
 typedef struct trm_recogniser {
     const char *kind; /* "safetensors" */
+    /* Part of the usual names (".safetensors"): decides when no content fits, so that a damaged
+     * file gets the sentence that says what is wrong. NULL: none. */
+    const char *name_hint;
     /* Could this be one? Looks at the content only as far as that takes. */
     bool (*matches)(const trm_probe *probe);
     /* Checks it from end to end and describes it: lines for people, or one JSON object on one line.
