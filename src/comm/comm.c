@@ -36,7 +36,7 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
 typedef struct card {
     uint64_t staging_bytes, sim_seed;
     int32_t deterministic, no_direct, host;
-    char engine[24], algorithm[128];
+    char engine[96], algorithm[128];
 } card;
 
 /* All ranks must have asked for the same thing. */

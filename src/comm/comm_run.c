@@ -9,7 +9,8 @@
 static const double slice_seconds = 0.05;
 
 static trmi_engine *engine_for(trm_comm *comm, trmi_message *m) {
-    bool local = comm->local_index[m->rank] >= 0 && (comm->net == NULL || !comm->net_only);
+    bool self = m->rank == comm->group.rank; /* no transport reaches itself */
+    bool local = comm->net == NULL || self || (comm->local_index[m->rank] >= 0 && !comm->net_only);
     m->peer = local ? comm->local_index[m->rank] : m->rank;
     return local ? comm->shm : comm->net;
 }

@@ -3,10 +3,10 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "comm/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static trm_status parent_allgather(void *context, const void *mine, size_t bytes, void *all,
                                    trm_error *err) {
@@ -29,14 +29,58 @@ static int by_key(const void *a, const void *b) {
     return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Everyone, also those without a child, takes part in all exchanges of the making. */
+/* Children differ in how much they have to exchange (one host or several, one rank or many), but every
+ * rank of the parent must take part in every all-gather of it. So exchanges go in rounds of one fixed cell
+ * per rank, and whoever has finished its child keeps taking part until all have. */
+enum { CELL_BYTES = 504 };
+typedef struct cell {
+    uint64_t finished;
+    uint8_t data[CELL_BYTES];
+} cell;
+
+typedef struct rounds {
+    trm_comm *parent;
+    const int32_t *ranks; /* [count] of the parent: who exchanges with this rank */
+    int32_t count;
+    cell *cells; /* [parent size] */
+} rounds;
+
+static trm_status rounds_allgather(void *context, const void *mine, size_t bytes, void *all,
+                                   trm_error *err) {
+    rounds *r = context;
+    for (size_t done = 0; done < bytes; done += CELL_BYTES) {
+        size_t piece = bytes - done < CELL_BYTES ? bytes - done : CELL_BYTES;
+        cell out = {.finished = 0};
+        memcpy(out.data, (const char *)mine + done, piece);
+        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        for (int32_t i = 0; i < r->count; i++) {
+            memcpy((char *)all + (size_t)i * bytes + done, r->cells[r->ranks[i]].data, piece);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status rounds_finish(rounds *r, trm_error *err) {
+    for (bool all_finished = false; !all_finished;) {
+        cell out = {.finished = 1};
+        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        all_finished = true;
+        for (int32_t i = 0; i < r->parent->group.size; i++) {
+            all_finished = all_finished && r->cells[i].finished != 0;
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t count, int32_t rank,
                              trm_comm **out, trm_error *err) {
-    trmi_exchange wide = {.context = parent, .allgather = parent_allgather}, narrow;
-    trmi_subset subset;
-    trmi_subset_make(&subset, &wide, parent->group.size, ranks, count, &narrow);
+    rounds r = {.parent = parent, .ranks = ranks, .count = count};
+    trmi_exchange exchange = {.context = &r, .allgather = rounds_allgather};
     int32_t *members = trmi_alloc((size_t)count * sizeof *members);
-    if (members == NULL) {
+    r.cells = trmi_alloc((size_t)parent->group.size * sizeof *r.cells);
+    if (members == NULL || r.cells == NULL) {
+        trmi_free(members);
+        trmi_free(r.cells);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", count);
     }
     for (int32_t i = 0; i < count; i++) {
@@ -48,9 +92,10 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     options.name = name;
     options.spin_microseconds = options.spin_microseconds == 0 ? -1 : options.spin_microseconds;
     trm_status status = trmi_comm_make(parent->bootstrap, parent->root, members, count, rank,
-                                       &options, &narrow, out, err);
+                                       &options, &exchange, out, err);
+    status = status == TRM_OK ? rounds_finish(&r, err) : status;
     trmi_free(members);
-    trmi_subset_free(&subset);
+    trmi_free(r.cells);
     return status;
 }
 
@@ -90,6 +135,8 @@ static trm_status split_by(trm_comm *parent, choice mine, trm_comm **out, trm_er
                   "%.120s", parent->bootstrap->rank, count, err != NULL ? err->message : "");
         cause.rank = parent->bootstrap->rank;
         parent->bootstrap->table->poison(parent->bootstrap, &cause);
+        trm_comm_destroy(child);
+        child = NULL;
     }
     if (status == TRM_OK && mine.colour < 0) {
         trm_comm_destroy(child);

@@ -50,8 +50,8 @@ struct trm_comm {
     int32_t local_size, local_rank, host_count;
     int32_t split_count; /* children so far */
     trm_comm_options options;
-    char engine_name[24], name[48], algorithm[128], plugin_dir[256];
-    char engine_text[32]; /* what it became: "shm", "shm+tcp" */
+    char engine_name[96], name[48], algorithm[128], plugin_dir[256];
+    char engine_text[40]; /* what it became: "shm", "shm+tcp" */
     trmi_shm_host *host;
     trmi_engine *shm, *net;
     void *levels; /* comm_levels.c: sub-engines of the two-level collectives, NULL without */

@@ -89,11 +89,14 @@ void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dty
 
 void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dtype dtype,
                         int64_t count, int32_t divisor) {
-    if (from_dtype == dtype && (is_float(dtype) || divisor == 1)) {
-        const void *source = from;
-        if (from != to || divisor != 1) {
-            trmi_reduce_find(dtype, TRM_REDUCE_MEAN)(&to, 1, &source, 1, count, divisor);
+    if (from_dtype == dtype && divisor == 1) {
+        if (from != to && count > 0) {
+            memcpy(to, from, (size_t)count * trm_dtype_bytes(dtype));
         }
+        return;
+    }
+    if (from_dtype == dtype && is_float(dtype)) {
+        trmi_reduce_find(dtype, TRM_REDUCE_MEAN)(&to, 1, &from, 1, count, divisor);
         return;
     }
     for (int64_t i = 0; i < count; i++) {

@@ -67,7 +67,6 @@ void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_range to) {
 }
 
 void trmi_add_reduce(trmi_builder *b, trmi_range to, trmi_place from_place, int64_t from) {
-    b->out->sums_complete = false;
     add(b, (trmi_step){.kind = TRMI_REDUCE, .peer = -1, .to_place = to.place, .to = to.at,
                        .from_place = from_place, .from = from, .count = to.count});
 }
@@ -158,7 +157,7 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
     out->rounds = 0;
     out->temp_count = 0;
     out->failed = false;
-    out->sums_complete = true;
+    out->sums_complete = request->algorithm == TRMI_DIRECT;
     if (!trmi_schedule_applies(request->algorithm, request->kind, request->size)) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s among %d ranks does not go by %s",
                          trm_collective_name(request->kind), request->size,

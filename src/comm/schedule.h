@@ -49,7 +49,7 @@ typedef struct trmi_schedule {
     int64_t count, capacity;
     int32_t rounds;
     int64_t temp_count; /* elements of the temporary buffer */
-    bool sums_complete; /* sums were made by k-source steps only: nothing is left to divide or round */
+    bool sums_complete; /* sums are made by n-source steps only: nothing is left to divide or round */
     bool failed;        /* no memory */
 } trmi_schedule;
 void trmi_schedule_free(trmi_schedule *schedule);
