@@ -1,0 +1,22 @@
+/* trireme/trireme.h: all of the library. */
+#ifndef TRIREME_TRIREME_H
+#define TRIREME_TRIREME_H
+
+#include "trireme/base.h"
+#include "trireme/callbacks.h"
+#include "trireme/cluster.h"
+#include "trireme/comm.h"
+#include "trireme/data.h"
+#include "trireme/data_click.h"
+#include "trireme/exec.h"
+#include "trireme/export.h"
+#include "trireme/graph.h"
+#include "trireme/machine.h"
+#include "trireme/metrics.h"
+#include "trireme/models.h"
+#include "trireme/plan.h"
+#include "trireme/ps.h"
+#include "trireme/save.h"
+#include "trireme/train.h"
+
+#endif
