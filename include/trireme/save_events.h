@@ -18,10 +18,10 @@ extern "C" {
 struct trmi_os;
 
 /* A number with its name: "loss", "accuracy/top1". Borrowed. */
-typedef struct trm_scalar {
+typedef struct trm_named_scalar {
     const char *name;
     double value;
-} trm_scalar;
+} trm_named_scalar;
 
 /* ---- TensorBoard ----------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ TRM_API const char *trm_events_path(const trm_events *events);
 
 /* One point of each curve. */
 TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t step,
-                                                   const trm_scalar *scalars, int64_t count,
+                                                   const trm_named_scalar *scalars, int64_t count,
                                                    trm_error *err);
 
 /* The distribution of a tensor's values (any floating type or int32/int64), over TensorFlow's
@@ -94,7 +94,7 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
 /* One line. `event` says what it is about: "step", "epoch", "eval". A value that is a float prints
  * with 9 digits: equal bits print equal.   errors  TRM_INVALID for a name without a column */
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,
-                                                  int64_t global_step, const trm_scalar *scalars,
+                                                  int64_t global_step, const trm_named_scalar *scalars,
                                                   int64_t count, trm_error *err);
 /* Flushes to the disk and frees, always. NULL is fine. */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);

@@ -17,6 +17,9 @@
 #include "trireme/plan.h"
 #include "trireme/ps.h"
 #include "trireme/save.h"
+#include "trireme/save_events.h"
+#include "trireme/save_files.h"
+#include "trireme/save_onnx.h"
 #include "trireme/train.h"
 
 #endif

@@ -69,7 +69,7 @@ trm_status trm_events_open(const char *dir, const trm_events_options *options, t
 
 const char *trm_events_path(const trm_events *events) { return events->file.path; }
 
-trm_status trm_events_scalars(trm_events *events, int64_t step, const trm_scalar *scalars,
+trm_status trm_events_scalars(trm_events *events, int64_t step, const trm_named_scalar *scalars,
                               int64_t count, trm_error *err) {
     trmi_event_put_scalars(&events->record, trmi_os_wall(), step, scalars, count);
     return write_record(events, err);

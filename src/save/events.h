@@ -10,7 +10,7 @@
 /* Each appends one framed record. */
 void trmi_event_put_version(trmi_text *out, double wall_seconds);
 void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
-                            const trm_scalar *scalars, int64_t count);
+                            const trm_named_scalar *scalars, int64_t count);
 void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step);
 trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t step,
                                     const char *tag, const trm_tensor *values, trm_error *err);

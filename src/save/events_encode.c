@@ -35,7 +35,7 @@ void trmi_event_put_version(trmi_text *out, double wall_seconds) {
 }
 
 void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
-                            const trm_scalar *scalars, int64_t count) {
+                            const trm_named_scalar *scalars, int64_t count) {
     trmi_text event = begin(wall_seconds, step), summary = {0};
     for (int64_t i = 0; i < count; i++) {
         trmi_text value = {0};

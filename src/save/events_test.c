@@ -38,7 +38,7 @@ static void golden_bytes(void **state) {
     trmi_event_put_version(&text, 1.0);
     check_hex(&text, "1800000000000000a37f4b2209000000000000f03f1a0d627261696e2e4576656e743a32"
                      "86bf577a");
-    trm_scalar loss = {"loss", 0.5};
+    trm_named_scalar loss = {"loss", 0.5};
     trmi_event_put_scalars(&text, 2.0, 7, &loss, 1);
     check_hex(&text, "1a00000000000000129bd82d09000000000000004010072a0d0a0b0a046c6f7373150000003f"
                      "c33fc24a");
@@ -98,7 +98,7 @@ static void a_run_reads_back(void **state) {
     trm_events_options options = {.resumed = true, .resume_step = 41};
     CHECK_OK(trm_events_open(in_dir("run/train"), &options, &events, &err), err);
     assert_non_null(strstr(trm_events_path(events), "/run/train/events.out.tfevents.1"));
-    trm_scalar scalars[] = {{"loss", 1.25}, {"accuracy/top1", 0.5}};
+    trm_named_scalar scalars[] = {{"loss", 1.25}, {"accuracy/top1", 0.5}};
     CHECK_OK(trm_events_scalars(events, 42, scalars, 2, &err), err);
     float values[5] = {-1, 0, 0.5f, INFINITY, NAN};
     trm_tensor tensor = {values, TRM_FLOAT32, trm_shape_of(5)};
@@ -198,7 +198,7 @@ static void a_failed_write_leaves_whole_records(void **state) {
         trm_events *events;
         trm_events_options options = {.os = fault_arm(&os, FAULT_ONCE, 0, "")};
         CHECK_OK(trm_events_open(in_dir("full"), &options, &events, &err), err);
-        trm_scalar loss = {"loss", 1};
+        trm_named_scalar loss = {"loss", 1};
         os.calls = 1;
         os.at = at;
         os.error = ENOSPC;
@@ -278,8 +278,8 @@ static void csv_lines(void **state) {
     const char *const columns[] = {"loss", "top1"};
     trm_metrics_options options = {.columns = columns, .column_count = 2};
     CHECK_OK(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), err);
-    trm_scalar loss = {"loss", (double)2.0084016f}, both[] = {{"top1", 0.1}, {"loss", NAN}};
-    trm_scalar other = {"other", 1};
+    trm_named_scalar loss = {"loss", (double)2.0084016f}, both[] = {{"top1", 0.1}, {"loss", NAN}};
+    trm_named_scalar other = {"other", 1};
     CHECK_OK(trm_metrics_write(metrics, "step", 1, &loss, 1, &err), err);
     CHECK_OK(trm_metrics_write(metrics, "eval", 2, both, 2, &err), err);
     CHECK_FAILS(trm_metrics_write(metrics, "step", 3, &other, 1, &err), TRM_INVALID, err,
@@ -320,7 +320,7 @@ static void json_lines(void **state) {
     trm_error err;
     trm_metrics *metrics;
     CHECK_OK(trm_metrics_open(in_dir("m.jsonl"), NULL, &metrics, &err), err);
-    trm_scalar values[] = {{"lo\"ss", INFINITY}, {"rate", 0.1}, {"exact", (double)0.1f}};
+    trm_named_scalar values[] = {{"lo\"ss", INFINITY}, {"rate", 0.1}, {"exact", (double)0.1f}};
     for (int step = 1; step <= 3; step++) {
         CHECK_OK(trm_metrics_write(metrics, NULL, step, values, 3, &err), err);
     }

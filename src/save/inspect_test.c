@@ -126,7 +126,7 @@ static void records(void **state) {
     trm_error err;
     trm_events *events;
     CHECK_OK(trm_events_open(in_dir("ev"), NULL, &events, &err), err);
-    trm_scalar scalars[] = {{"loss", 0.5}, {"a\"b", 1}};
+    trm_named_scalar scalars[] = {{"loss", 0.5}, {"a\"b", 1}};
     for (int step = 1; step <= 3; step++) {
         CHECK_OK(trm_events_scalars(events, step, scalars, 2, &err), err);
     }

@@ -176,7 +176,7 @@ static void put_number(trmi_text *line, double value) {
 }
 
 static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t global_step,
-                          const trm_scalar *scalars, int64_t count, trm_error *err) {
+                          const trm_named_scalar *scalars, int64_t count, trm_error *err) {
     trmi_text *line = &metrics->line;
     int64_t placed = 0;
     trmi_text_printf(line, "%" PRId64 ",%s", global_step, event);
@@ -204,7 +204,7 @@ static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t globa
 }
 
 static void put_json(trm_metrics *metrics, const char *event, int64_t global_step,
-                     const trm_scalar *scalars, int64_t count) {
+                     const trm_named_scalar *scalars, int64_t count) {
     trmi_text *line = &metrics->line;
     trmi_text_printf(line, "{\"time\":%.3f,\"event\":", trmi_os_wall());
     trmi_text_json_string(line, event);
@@ -223,7 +223,7 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
 }
 
 trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t global_step,
-                             const trm_scalar *scalars, int64_t count, trm_error *err) {
+                             const trm_named_scalar *scalars, int64_t count, trm_error *err) {
     trm_status status = TRM_OK;
     event = event != NULL ? event : "step";
     metrics->line.length = 0;

@@ -11,7 +11,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     trmi_text text = {0};
     float values[4] = {1, -2, 0, 1e9f};
     trm_tensor tensor = {values, TRM_FLOAT32, trm_shape_of(4)};
-    trm_scalar scalar = {"loss", 0.5};
+    trm_named_scalar scalar = {"loss", 0.5};
     trm_shape shape = trm_shape_of(2, 3);
     const char *const inputs[] = {"a"};
     trm_graph_event_node nodes[] = {{.name = "a", .op = "Input", .output_shape = &shape},

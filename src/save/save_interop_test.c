@@ -78,7 +78,7 @@ static void write_events(void **state) {
     trm_events *events;
     CHECK_OK(trm_events_open(in_dir("tb"), NULL, &events, &err), err);
     for (int step = 1; step <= 10; step++) {
-        trm_scalar scalars[] = {{"loss", 1.0 / step}, {"accuracy/top1", step / 10.0}};
+        trm_named_scalar scalars[] = {{"loss", 1.0 / step}, {"accuracy/top1", step / 10.0}};
         CHECK_OK(trm_events_scalars(events, step, scalars, 2, &err), err);
     }
     CHECK_OK(trm_events_histogram(events, 10, "conv1.weight", &named[0].tensor, &err), err);
@@ -93,7 +93,7 @@ static void write_events(void **state) {
     trm_events_options resumed = {.resumed = true, .resume_step = 6};
     CHECK_OK(trm_events_open(in_dir("tb"), &resumed, &events, &err), err);
     for (int step = 7; step <= 8; step++) {
-        trm_scalar loss = {"loss", 100.0 + step};
+        trm_named_scalar loss = {"loss", 100.0 + step};
         CHECK_OK(trm_events_scalars(events, step, &loss, 1, &err), err);
     }
     CHECK_OK(trm_events_close(events, &err), err);

@@ -1,0 +1,32 @@
+# libtrireme.so/.a, headers, pkg-config, a CMake package, man pages, the program.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS trireme_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS trireme_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET trireme)
+  install(TARGETS trireme RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY include/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES docs/man/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES docs/man/libtrireme.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+
+# What a static link needs besides the archive.
+set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libcrypto")
+set(TRIREME_PRIVATE_LIBS "-lm -lpthread -ldl")
+if(OpenMP_C_FOUND)
+  string(APPEND TRIREME_PRIVATE_LIBS " ${OpenMP_C_FLAGS}")
+endif()
+if(TRIREME_ONEDNN)
+  get_filename_component(dnnl_folder ${DNNL_LIBRARY} DIRECTORY)
+  string(APPEND TRIREME_PRIVATE_LIBS " -L${dnnl_folder} -ldnnl")
+endif()
+configure_file(${CMAKE_SOURCE_DIR}/cmake/trireme.pc.in ${CMAKE_BINARY_DIR}/trireme.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/trireme.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+configure_package_config_file(${CMAKE_SOURCE_DIR}/cmake/TriremeConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme
+  PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TriremeConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TriremeConfig.cmake ${CMAKE_BINARY_DIR}/TriremeConfigVersion.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# `make install` into a folder of its own; a program outside builds against it by pkg-config (shared
+# and static) and by CMake's find_package, and every public symbol is exported.
+set -eu
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cmake --install "$TRIREME_BUILD" --prefix "$folder/inst" > /dev/null
+pc=$(dirname "$(find "$folder/inst" -name trireme.pc)")
+lib=$(dirname "$pc")
+cat > "$folder/program.c" <<'END'
+#include <trireme/trireme.h>
+#include <stdio.h>
+int main(void) {
+    trm_graph *graph;
+    trm_error err;
+    if (trm_graph_create(NULL, &graph, &err) != TRM_OK) {
+        return 1;
+    }
+    trm_graph_destroy(graph);
+    puts(trm_version());
+    return 0;
+}
+END
+# The prefix in the .pc file is the configured one; a moved tree is what packagers test with.
+flags() { PKG_CONFIG_PATH=$pc pkg-config --define-variable=prefix="$folder/inst" "$@" trireme; }
+cc "$folder/program.c" $(flags --cflags --libs) -o "$folder/shared"
+test "$(LD_LIBRARY_PATH=$lib "$folder/shared")" = "$(flags --modversion)"
+cc "$folder/program.c" $(flags --cflags) "$lib/libtrireme.a" $(flags --static --libs | sed 's/-ltrireme//') -o "$folder/static"
+test "$("$folder/static")" = "$(flags --modversion)"
+mkdir "$folder/project"
+cat > "$folder/project/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.16)
+project(user C)
+find_package(Trireme 0.1 REQUIRED)
+add_executable(user ../program.c)
+target_link_libraries(user Trireme::trireme)
+END
+cmake -S "$folder/project" -B "$folder/project/build" -DCMAKE_PREFIX_PATH="$folder/inst" > /dev/null
+cmake --build "$folder/project/build" > /dev/null
+"$folder/project/build/user" > /dev/null
+# Nothing but the public interface is exported.
+others=$(nm -D --defined-only "$lib/libtrireme.so" | awk '{print $3}' | grep -v '^trm_' | grep -v '^_' || true)
+if [ -n "$others" ]; then
+    echo "exported, but not public: $others"
+    exit 1
+fi
+"$folder/inst/bin/trireme" version > /dev/null
+man -l "$folder/inst/share/man/man1/trireme.1" > /dev/null 2>&1 || true
+test -f "$folder/inst/share/man/man3/libtrireme.3"
