@@ -1,0 +1,436 @@
+/* The UCX transport: InfiniBand, RoCE, TCP, whatever the installed UCX finds. Loaded at run time; it calls
+ * nothing of the library but what the tables it is given hold.
+ *
+ *   tag (64 bits)   part 1 | channel 1 | sender 30 | number 32
+ *   transfer        part 0: head, with the payload behind it if that is at most SMALL bytes
+ *                   part 1: the payload alone, if it is larger; received once the head was approved
+ *
+ * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or foreign
+ * frame is refused. UCX itself protects neither bytes nor peers; use it on networks that you trust. */
+#define _GNU_SOURCE
+#include "comm/transport.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <ucp/api/ucp.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { HEAD_BYTES = 48, SMALL = 4096, ADDRESS_MAX = 1 << 16 };
+
+typedef struct frame_head {
+    trmi_tag tag;
+    uint64_t bytes;
+    uint64_t check;
+} frame_head;
+_Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
+
+typedef struct ucx ucx;
+typedef struct pending {
+    ucx *owner;
+    trmi_transfer *transfer;
+    void *request;  /* of UCX; NULL once complete */
+    ucs_status_t status;
+    bool head_known; /* receive: the head was approved, the payload is on its way */
+    uint32_t number;
+    struct pending *next;
+    char bounce[HEAD_BYTES + SMALL];
+} pending;
+
+typedef struct peer {
+    ucp_ep_h endpoint;
+    bool failed;
+    ucs_status_t reason;
+    uint32_t sent[TRMI_CHANNELS], received[TRMI_CHANNELS]; /* transfers so far */
+} peer;
+
+struct ucx {
+    trmi_transport base;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int event_fd;
+    uint64_t key;
+    peer *peers;
+    pending *active; /* started, not done */
+    pending *spare;
+};
+
+static trm_status fail(trm_error *err, trm_status status, const char *format, const char *a, int b,
+                       int c) {
+    if (err != NULL) {
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->rank = -1;
+        snprintf(err->file, sizeof err->file, "plugins/ucx.c");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(err->message, sizeof err->message, format, a, b, c);
+#pragma GCC diagnostic pop
+    }
+    return status;
+}
+
+static uint64_t check_of(const ucx *self, const frame_head *head) {
+    return XXH3_64bits_withSeed(head, offsetof(frame_head, check), self->key);
+}
+
+static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t number) {
+    return part << 63 | (uint64_t)channel << 62 | (uint64_t)(uint32_t)sender << 32 | number;
+}
+
+/* --- completions ---------------------------------------------------------------------------------- */
+static void sent(void *request, ucs_status_t status, void *user) {
+    pending *p = user;
+    p->status = status;
+    p->request = NULL;
+    ucp_request_free(request);
+}
+
+static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
+                     void *user) {
+    pending *p = user;
+    p->status = status;
+    (void)info;
+    p->request = NULL;
+    ucp_request_free(request);
+}
+
+static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t status) {
+    (void)endpoint;
+    peer *p = argument;
+    p->failed = true;
+    p->reason = status;
+}
+
+static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uint64_t part) {
+    trmi_transfer *t = p->transfer;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.send = sent, .user_data = p};
+    ucs_status_ptr_t request =
+        ucp_tag_send_nbx(self->peers[t->peer].endpoint, data, bytes,
+                         tag_of(part, t->channel, self->base.group.rank, p->number), &param);
+    p->status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
+    p->request = UCS_PTR_IS_PTR(request) ? request : NULL;
+}
+
+static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
+    trmi_transfer *t = p->transfer;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+                                                 UCP_OP_ATTR_FIELD_USER_DATA,
+                                 .cb.recv = received, .user_data = p};
+    ucs_status_ptr_t request =
+        ucp_tag_recv_nbx(self->worker, data, bytes, tag_of(part, t->channel, t->peer, p->number),
+                         UINT64_MAX, &param);
+    p->status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
+    p->request = UCS_PTR_IS_PTR(request) ? request : NULL;
+}
+
+/* --- transfers ------------------------------------------------------------------------------------ */
+static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+    ucx *self = (ucx *)(void *)transport;
+    pending *p = self->spare;
+    if (p != NULL) {
+        self->spare = p->next;
+    } else if ((p = malloc(sizeof *p)) == NULL) {
+        return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
+                    self->base.group.size);
+    }
+    peer *with = &self->peers[t->peer];
+    p->owner = self;
+    p->transfer = t;
+    p->head_known = false;
+    p->number = t->receive ? with->received[t->channel]++ : with->sent[t->channel]++;
+    p->next = self->active;
+    self->active = p;
+    t->done = false;
+    t->moved = 0;
+    t->handle = p;
+    if (t->receive) {
+        memset(p->bounce, 0, HEAD_BYTES); /* a shorter message must not look like the one before */
+        post_receive(self, p, p->bounce, sizeof p->bounce, 0);
+        return TRM_OK;
+    }
+    frame_head head = {.tag = t->tag, .bytes = t->bytes};
+    head.check = check_of(self, &head);
+    memcpy(p->bounce, &head, sizeof head);
+    bool small = t->bytes <= SMALL;
+    if (small && t->bytes > 0) {
+        memcpy(p->bounce + HEAD_BYTES, t->data, t->bytes);
+    }
+    post_send(self, p, p->bounce, HEAD_BYTES + (small ? t->bytes : 0), 0);
+    return TRM_OK;
+}
+
+/* The head is here: approves it; true in *complete if the payload was behind it. */
+static trm_status open_head(ucx *self, pending *p, bool *complete, trm_error *err) {
+    trmi_transfer *t = p->transfer;
+    const trmi_group *group = &self->base.group;
+    frame_head head;
+    memcpy(&head, p->bounce, sizeof head);
+    self->base.culprit = t->peer;
+    bool small = head.bytes <= SMALL;
+    if (head.check != check_of(self, &head)) {
+        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", "",
+                    group->members[group->rank], group->members[t->peer]);
+    }
+    if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
+        self->base.expected = t;
+        self->base.found = head.tag;
+        self->base.found_bytes = head.bytes;
+        return fail(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
+                    group->members[group->rank], group->members[t->peer]);
+    }
+    self->base.culprit = -1;
+    p->head_known = true;
+    if (small) {
+        if (t->bytes > 0) {
+            memcpy(t->data, p->bounce + HEAD_BYTES, t->bytes);
+        }
+        *complete = true;
+        return TRM_OK;
+    }
+    post_receive(self, p, t->data, t->bytes, 1);
+    *complete = false;
+    return TRM_OK;
+}
+
+static trm_status lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err) {
+    const trmi_group *group = &self->base.group;
+    char text[96];
+    snprintf(text, sizeof text, "%.80s", ucs_status_string(why));
+    self->base.culprit = rank;
+    return fail(err, TRM_PEER, "UCX (%s): rank %d lost its connection to rank %d", text,
+                group->members[group->rank], group->members[rank]);
+}
+
+/* One step of one transfer whose request is complete. */
+static trm_status advance(ucx *self, pending *p, trm_error *err) {
+    trmi_transfer *t = p->transfer;
+    if (p->status != UCS_OK) {
+        return lost(self, t->peer, p->status, err);
+    }
+    if (t->receive && !p->head_known) {
+        bool complete = false;
+        trm_status status = open_head(self, p, &complete, err);
+        if (status != TRM_OK || (!complete && p->request != NULL)) {
+            return status;
+        }
+        if (p->status != UCS_OK) {
+            return lost(self, t->peer, p->status, err);
+        }
+    } else if (!t->receive && t->bytes > SMALL && !p->head_known) {
+        p->head_known = true;
+        post_send(self, p, t->data, t->bytes, 1);
+        if (p->request != NULL || p->status != UCS_OK) {
+            return p->status != UCS_OK ? lost(self, t->peer, p->status, err) : TRM_OK;
+        }
+    }
+    t->moved = t->bytes;
+    t->done = true;
+    return TRM_OK;
+}
+
+static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error *err) {
+    ucx *self = (ucx *)(void *)transport;
+    while (ucp_worker_progress(self->worker) != 0) {
+        *moved = true;
+    }
+    for (pending **at = &self->active; *at != NULL;) {
+        pending *p = *at;
+        if (p->request == NULL) {
+            trm_status status = advance(self, p, err);
+            if (status != TRM_OK) {
+                return status;
+            }
+        }
+        if (p->transfer->done) {
+            *moved = true;
+            *at = p->next;
+            p->next = self->spare;
+            self->spare = p;
+            continue;
+        }
+        if (self->peers[p->transfer->peer].failed) {
+            return lost(self, p->transfer->peer, self->peers[p->transfer->peer].reason, err);
+        }
+        at = &p->next;
+    }
+    return TRM_OK;
+}
+
+static void ucx_wait(trmi_transport *transport, double seconds) {
+    ucx *self = (ucx *)(void *)transport;
+    if (ucp_worker_arm(self->worker) != UCS_OK) {
+        return; /* something has happened meanwhile */
+    }
+    struct pollfd fds[2] = {{.fd = self->event_fd, .events = POLLIN},
+                            {.fd = self->base.group.bootstrap->alarm_fd, .events = POLLIN}};
+    poll(fds, fds[1].fd >= 0 ? 2 : 1, (int)(seconds * 1000) + 1);
+}
+
+/* --- life ----------------------------------------------------------------------------------------- */
+static void ucx_destroy(trmi_transport *transport) {
+    ucx *self = (ucx *)(void *)transport;
+    for (int32_t r = 0; self->peers != NULL && r < self->base.group.size; r++) {
+        if (self->peers[r].endpoint == NULL) {
+            continue;
+        }
+        ucp_request_param_t param = {0};
+        if (self->peers[r].failed || self->active != NULL) {
+            param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+            param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+        }
+        ucs_status_ptr_t request = ucp_ep_close_nbx(self->peers[r].endpoint, &param);
+        if (UCS_PTR_IS_PTR(request)) {
+            for (int i = 0; i < 100000 && ucp_request_check_status(request) == UCS_INPROGRESS; i++) {
+                ucp_worker_progress(self->worker);
+            }
+            ucp_request_free(request);
+        }
+    }
+    if (self->worker != NULL) {
+        ucp_worker_destroy(self->worker);
+    }
+    if (self->context != NULL) {
+        ucp_cleanup(self->context);
+    }
+    pending *lists[2] = {self->active, self->spare};
+    for (int i = 0; i < 2; i++) {
+        while (lists[i] != NULL) {
+            pending *next = lists[i]->next;
+            free(lists[i]);
+            lists[i] = next;
+        }
+    }
+    free(self->peers);
+    free(self);
+}
+
+static const trmi_transport_table ucx_table = {
+    .name = "ucx",
+    .start = ucx_start,
+    .progress = ucx_progress,
+    .wait = ucx_wait,
+    .destroy = ucx_destroy,
+};
+
+static ucs_status_t open_worker(ucx *self) {
+    ucp_config_t *config = NULL;
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK) {
+        return status;
+    }
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
+                           .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP,
+                           .estimated_num_eps = (size_t)self->base.group.size};
+    status = ucp_init(&params, config, &self->context);
+    ucp_config_release(config);
+    if (status != UCS_OK) {
+        return status;
+    }
+    ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                  .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    status = ucp_worker_create(self->context, &worker, &self->worker);
+    return status != UCS_OK ? status : ucp_worker_get_efd(self->worker, &self->event_fd);
+}
+
+/* Everyone tells its worker's address, padded to the longest; then connects to all others. */
+static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_error *err) {
+    const trmi_group *group = &self->base.group;
+    size_t n = (size_t)group->size, length = 0;
+    ucp_address_t *address = NULL;
+    uint64_t mine, *lengths = malloc(n * sizeof *lengths), longest = 0;
+    char *own = NULL, *all = NULL;
+    trm_status status = TRM_OK;
+    ucs_status_t got = ucp_worker_get_address(self->worker, &address, &length);
+    mine = got == UCS_OK ? length : 0;
+    if (lengths == NULL) {
+        status = fail(err, TRM_NOMEM, "%sno memory to connect rank %d of %d", "", group->rank,
+                      group->size);
+        goto done;
+    }
+    status = exchange->allgather(exchange->context, &mine, sizeof mine, lengths, err);
+    for (size_t r = 0; status == TRM_OK && r < n; r++) {
+        longest = lengths[r] > longest ? lengths[r] : longest;
+        if (lengths[r] == 0 || lengths[r] > ADDRESS_MAX) {
+            status = fail(err, TRM_IO, "%sUCX gave rank %d of %d no usable address", "", (int)r,
+                          group->size);
+        }
+    }
+    if (status != TRM_OK) {
+        goto done;
+    }
+    own = calloc(1, longest);
+    all = malloc(longest * n);
+    if (own == NULL || all == NULL) {
+        status = fail(err, TRM_NOMEM, "%sno memory for the addresses of rank %d of %d", "",
+                      group->rank, group->size);
+        goto done;
+    }
+    memcpy(own, address, length);
+    status = exchange->allgather(exchange->context, own, longest, all, err);
+    for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
+        ucp_ep_params_t params = {
+            .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                          UCP_EP_PARAM_FIELD_ERR_HANDLER,
+            .address = (const ucp_address_t *)(void *)(all + (size_t)r * longest),
+            .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+            .err_handler = {.cb = endpoint_failed, .arg = &self->peers[r]}};
+        if (r != group->rank) {
+            got = ucp_ep_create(self->worker, &params, &self->peers[r].endpoint);
+            status = got == UCS_OK ? TRM_OK
+                                   : fail(err, TRM_IO, "UCX cannot connect (%s): rank %d to rank %d",
+                                          ucs_status_string(got), group->members[group->rank],
+                                          group->members[r]);
+        }
+    }
+done:
+    if (address != NULL) {
+        ucp_worker_release_address(self->worker, address);
+    }
+    free(lengths);
+    free(own);
+    free(all);
+    return status;
+}
+
+static trm_status ucx_create(const trmi_group *group, const trmi_exchange *exchange,
+                             trmi_transport **out, trm_error *err) {
+    ucx *self = calloc(1, sizeof *self);
+    peer *peers = calloc((size_t)group->size, sizeof *peers);
+    if (self == NULL || peers == NULL) {
+        free(self);
+        free(peers);
+        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+    }
+    uint8_t mac[32];
+    self->base.table = &ucx_table;
+    self->base.group = *group;
+    self->base.culprit = -1;
+    self->peers = peers;
+    group->bootstrap->table->sign(group->bootstrap, "ucx frame heads", 15, mac);
+    memcpy(&self->key, mac, sizeof self->key);
+    ucs_status_t opened = open_worker(self);
+    trm_status status = opened == UCS_OK
+                            ? connect_all(self, exchange, err)
+                            : fail(err, TRM_UNSUPPORTED, "UCX does not start (%s): rank %d of %d",
+                                   ucs_status_string(opened), group->rank, group->size);
+    if (status != TRM_OK) {
+        ucx_destroy(&self->base);
+        return status;
+    }
+    *out = &self->base;
+    return TRM_OK;
+}
+
+TRM_API const trmi_transport_plugin_table trmi_transport_plugin = {
+    .version = TRMI_PLUGIN_VERSION,
+    .name = "ucx",
+    .create = ucx_create,
+};

@@ -1,0 +1,86 @@
+/* Every collective over the UCX plug-in, where it was built. */
+#include "comm/collective_cases.h"
+
+#include "base/os.h"
+
+#define PLUGINS TRIREME_BUILD_DIR "/plugins"
+
+static bool built(void) { return access(PLUGINS "/trireme_comm_ucx.so", R_OK) == 0; }
+
+static const int64_t counts[] = {0, 1, 1000, 20011, -1};
+
+static void collectives(void **state) {
+    if (!built()) {
+        print_message("skipped: no UCX when this was configured\n");
+        skip();
+    }
+    static const int sizes[] = {2, 3, 4};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        case_run run = {.counts = counts, .quick = true,
+                        .options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+        ranks_run(sizes[i], sizes[i] == 4 ? 2 : 1, true, case_body, &run, "ucx");
+    }
+}
+
+typedef struct setup {
+    trm_comm_options options;
+    int mode;
+} setup;
+
+static void misbehaves(rank_context *context) {
+    const setup *given = context->arg;
+    trm_error err = {.status = 0};
+    trmi_bootstrap *boot = NULL;
+    trm_comm *comm = NULL;
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
+    EXPECT_OK(trm_comm_create(boot, &given->options, &comm, &err), err);
+    float data[5000] = {0};
+    EXPECT_OK(trm_comm_allreduce(comm, data, 5000, TRM_FLOAT32, TRM_REDUCE_SUM, &err), err);
+    if (given->mode == 0) {
+        trm_status status = trm_comm_allreduce(comm, data, context->rank == 1 ? 4999 : 5000,
+                                               TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+        EXPECT(status == TRM_INVALID && strstr(err.message, "4999") != NULL &&
+                   strstr(err.message, "5000") != NULL, "%s", err.message);
+    } else {
+        if (context->rank == 1) {
+            raise(SIGKILL);
+        }
+        trm_status status = TRM_OK;
+        double start = trmi_os_now();
+        while (status == TRM_OK) {
+            status = trm_comm_allreduce(comm, data, 5000, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+        }
+        EXPECT(status == TRM_PEER && strstr(err.message, "rank 1") != NULL, "%s", err.message);
+        EXPECT(trmi_os_now() - start < 1.5, "%g s", trmi_os_now() - start);
+    }
+    trm_comm_destroy(comm);
+    boot->table->destroy(boot);
+}
+
+static void faults(void **state) {
+    if (!built()) {
+        print_message("skipped: no UCX when this was configured\n");
+        skip();
+    }
+    setup given = {.options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+    ranks_run(2, 1, true, misbehaves, &given, "disagreement");
+    given.mode = 1;
+    trm_error err;
+    trmi_job *job = NULL;
+    CHECK_OK(trmi_job_create(3, 1, &job, &err), err);
+    rank_context *contexts = ranks_fork(job, 3, misbehaves, &given);
+    for (int r = 0; r < 3; r++) {
+        waitpid(contexts[r].pid, NULL, 0);
+    }
+    ranks_report(contexts, 3, "killed");
+    munmap(contexts, 3 * sizeof *contexts);
+    trmi_job_destroy(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives),
+        cmocka_unit_test(faults),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
