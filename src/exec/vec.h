@@ -72,6 +72,52 @@ static inline vf vf_exp(vf x) {
     return vf_select(vf_nan(x), x, y);
 }
 
+/* ln x to 2 units in the last place away from 1; -infinity at 0, NaN below (Cephes' logf: the
+ * mantissa in [sqrt(1/2), sqrt(2)), a polynomial of degree 9). */
+static inline vf vf_log(vf x) {
+    vf e, m = vf_split(x, &e);
+    vm high = vf_gt(m, vf_set(1.41421356f));
+    m = vf_select(high, vf_mul(m, vf_set(0.5f)), m);
+    e = vf_select(high, vf_add(e, vf_set(1.0f)), e);
+    m = vf_sub(m, vf_set(1.0f));
+    vf z = vf_mul(m, m), p = vf_set(7.0376836292e-2f);
+    static const float coefficients[] = {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
+                                         1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f,
+                                         -2.4999993993e-1f, 3.3333331174e-1f};
+    for (int i = 0; i < 8; i++) {
+        p = vf_fma(p, m, vf_set(coefficients[i]));
+    }
+    vf y = vf_mul(vf_mul(p, m), z);
+    y = vf_fma(e, vf_set(-2.12194440e-4f), y);
+    y = vf_fma(vf_set(-0.5f), z, y);
+    y = vf_fma(e, vf_set(0.693359375f), vf_add(m, y));
+    y = vf_select(vf_eq(x, vf_zero()), vf_set(-INFINITY), y);
+    y = vf_select(vf_eq(x, vf_set(INFINITY)), x, y);
+    y = vf_select(vf_gt(vf_zero(), x), vf_set(NAN), y);
+    return vf_select(vf_nan(x), x, y);
+}
+
+/* tanh: a polynomial where |x| < 0.625, else from e^2x (Cephes' tanhf). */
+static inline vf vf_tanh(vf x) {
+    vf z = vf_mul(x, x), p = vf_set(-5.70498872745e-3f);
+    p = vf_fma(p, z, vf_set(2.06390887954e-2f));
+    p = vf_fma(p, z, vf_set(-5.37397155531e-2f));
+    p = vf_fma(p, z, vf_set(1.33314422036e-1f));
+    p = vf_fma(p, z, vf_set(-3.33332819422e-1f));
+    vf small = vf_fma(vf_mul(p, z), x, x);
+    vf size = vf_abs(x), e = vf_exp(vf_add(size, size));
+    vf big = vf_sub(vf_set(1.0f), vf_div(vf_set(2.0f), vf_add(e, vf_set(1.0f))));
+    big = vf_select(vf_gt(vf_zero(), x), vf_sub(vf_zero(), big), big);
+    return vf_select(vf_gt(vf_set(0.625f), size), small, big);
+}
+
+/* 1 / (1 + e^-x), of the smaller exponential so that nothing overflows. */
+static inline vf vf_sigmoid(vf x) {
+    vf e = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
+    vf one = vf_set(1.0f), down = vf_div(one, vf_add(one, e));
+    return vf_select(vf_gt(vf_zero(), x), vf_mul(e, down), down);
+}
+
 /* Lanes [0, count) by full vectors, then the rest: BODY sees `i` and, in the tail, `n` lanes. */
 #define VF_LOOP(count, FULL, TAIL)                                                                 \
     do {                                                                                           \

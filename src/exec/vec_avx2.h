@@ -67,6 +67,16 @@ static inline vf vf_scale2(vf a, vf n) {
     vf y = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(second, bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(a, x), y);
 }
+static inline vf vf_split(vf a, vf *exponent) {
+    vf tiny = _mm256_cmp_ps(a, _mm256_set1_ps(0x1p-126f), _CMP_LT_OQ); /* denormal: made normal */
+    a = _mm256_blendv_ps(a, _mm256_mul_ps(a, _mm256_set1_ps(0x1p24f)), tiny);
+    __m256i bits = _mm256_castps_si256(a);
+    vf e = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127)));
+    *exponent = _mm256_sub_ps(e, _mm256_and_ps(tiny, _mm256_set1_ps(24.0f)));
+    bits = _mm256_or_si256(_mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFF)),
+                           _mm256_set1_epi32(127 << 23));
+    return _mm256_castsi256_ps(bits);
+}
 static inline float vf_sum(vf a) {
     __m128 x = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));

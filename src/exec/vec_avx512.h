@@ -57,5 +57,9 @@ static inline vm vf_nan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 static inline vf vf_select(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 static inline vf vf_keep(vm m, vf a) { return _mm512_maskz_mov_ps(m, a); }
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+static inline vf vf_split(vf a, vf *exponent) {
+    *exponent = _mm512_getexp_ps(a);
+    return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
+}
 static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 static inline float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }

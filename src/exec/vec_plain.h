@@ -46,5 +46,12 @@ static inline vf vf_scale2(vf a, vf n) {
     memcpy(power, bits, sizeof power);
     return a * power[0] * power[1];
 }
+/* Positive finite a = m * 2^e with m in [1, 2). */
+static inline vf vf_split(vf a, vf *exponent) {
+    int e;
+    float m = frexpf(a, &e);
+    *exponent = (float)(e - 1);
+    return 2 * m;
+}
 static inline float vf_sum(vf a) { return a; }
 static inline float vf_largest(vf a) { return a; }

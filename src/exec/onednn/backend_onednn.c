@@ -2,6 +2,7 @@
 #include "exec/onednn/conv.h"
 #include "exec/onednn/gemm_isa.h"
 #include "exec/onednn/matmul.h"
+#include "exec/onednn/memory.h"
 #include "exec/onednn/onednn.h"
 #include "exec/onednn/tuning.h"
 
@@ -34,7 +35,65 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_NORM_ACT_APPLY] = NORM_ROW,
     [TRMI_OP_NORM_ACT_INFER] = NORM_ROW,
     [TRMI_OP_NORM_ACT_GRAD] = NORM_ROW,
-    /* pool*.c eltwise*.c loss*.c embed*.c */
+    /* eltwise.c */
+#define ELTWISE_ROW                                                                                \
+    {trmi_onednn_bind_eltwise, trmi_onednn_eltwise_supports, NULL, NULL,                           \
+     trmi_onednn_eltwise_in_place}
+    [TRMI_OP_ADD] = ELTWISE_ROW,
+    [TRMI_OP_SUB] = ELTWISE_ROW,
+    [TRMI_OP_MUL] = ELTWISE_ROW,
+    [TRMI_OP_DIV] = ELTWISE_ROW,
+    [TRMI_OP_RELU] = ELTWISE_ROW,
+    [TRMI_OP_RELU_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_SIGMOID] = ELTWISE_ROW,
+    [TRMI_OP_SIGMOID_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_TANH] = ELTWISE_ROW,
+    [TRMI_OP_TANH_GRAD] = ELTWISE_ROW,
+    [TRMI_OP_EXP] = ELTWISE_ROW,
+    [TRMI_OP_LOG] = ELTWISE_ROW,
+    [TRMI_OP_SQRT] = ELTWISE_ROW,
+    [TRMI_OP_SCALE] = ELTWISE_ROW,
+    [TRMI_OP_CAST] = ELTWISE_ROW,
+    [TRMI_OP_DROPOUT] = {trmi_onednn_bind_dropout, trmi_onednn_plain_supports, NULL, NULL,
+                         trmi_onednn_eltwise_in_place},
+    /* reorder.c */
+    [TRMI_OP_TRANSPOSE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_CONCAT] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_SLICE] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_PAD] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_BROADCAST] = {.bind = trmi_onednn_bind_move},
+    [TRMI_OP_ONE_HOT] = {trmi_onednn_bind_one_hot, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    /* reduce.c */
+#define REDUCE_ROW                                                                                 \
+    {trmi_onednn_bind_reduce, trmi_onednn_float_supports, NULL, trmi_onednn_reduce_scratch, NULL}
+    [TRMI_OP_REDUCE_SUM] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MEAN] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MAX] = REDUCE_ROW,
+    [TRMI_OP_REDUCE_MAX_GRAD] = REDUCE_ROW,
+    [TRMI_OP_GLOBAL_AVG_POOL] = REDUCE_ROW,
+    [TRMI_OP_GLOBAL_AVG_POOL_GRAD] = {trmi_onednn_bind_global_pool_grad, trmi_onednn_float_supports,
+                                      NULL, NULL, NULL},
+    /* pool.c */
+    [TRMI_OP_MAX_POOL] = {trmi_onednn_bind_pool, trmi_onednn_pool_supports, NULL, NULL, NULL},
+    [TRMI_OP_AVG_POOL] = {trmi_onednn_bind_pool, trmi_onednn_pool_supports, NULL, NULL, NULL},
+    [TRMI_OP_MAX_POOL_GRAD] = {trmi_onednn_bind_pool_grad, trmi_onednn_pool_supports, NULL,
+                               trmi_onednn_pool_grad_scratch, NULL},
+    [TRMI_OP_AVG_POOL_GRAD] = {trmi_onednn_bind_pool_grad, trmi_onednn_pool_supports, NULL,
+                               trmi_onednn_pool_grad_scratch, NULL},
+    /* loss.c */
+#define LOSS_ROW                                                                                   \
+    {trmi_onednn_bind_loss, trmi_onednn_plain_supports, NULL, trmi_onednn_loss_scratch,            \
+     trmi_onednn_loss_in_place}
+    [TRMI_OP_SOFTMAX] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_GRAD] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_XENT] = LOSS_ROW,
+    [TRMI_OP_SOFTMAX_XENT_GRAD] = LOSS_ROW,
+    [TRMI_OP_BCE_LOGITS] = LOSS_ROW,
+    [TRMI_OP_BCE_LOGITS_GRAD] = LOSS_ROW,
+    /* embed.c */
+    [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL, NULL,
+                                NULL},
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -76,7 +135,10 @@ static bool target_in_place(void *context, const trm_graph *graph, const trmi_op
 static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     const trmi_step *step = kernel->step;
     trmi_onednn_trials_done(backend->state);
-    if (step->kind != TRMI_STEP_OP || rows[step->op_kind].bind == NULL) {
+    if (step->kind == TRMI_STEP_REORDER) {
+        return trmi_onednn_bind_move(backend, kernel, err);
+    }
+    if (rows[step->op_kind].bind == NULL) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: the onednn back-end has no kernel", step->name);
     }
     return rows[step->op_kind].bind(backend, kernel, err);

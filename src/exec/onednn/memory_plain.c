@@ -1,0 +1,16 @@
+#define MEMORY_TABLE trmi_memory_kernels_plain
+#include "exec/onednn/memory_body.h"
+
+#include "base/cpu.h"
+
+const trmi_memory_kernels *trmi_memory_kernels_best(void) {
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx512) {
+        return &trmi_memory_kernels_avx512;
+    }
+    if (trmi_cpu()->avx2) {
+        return &trmi_memory_kernels_avx2;
+    }
+#endif
+    return &trmi_memory_kernels_plain;
+}
