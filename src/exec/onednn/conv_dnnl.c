@@ -35,8 +35,7 @@ static trmi_dnnl_tensor weights_tensor(const trmi_conv_problem *p) {
 }
 
 static bool dnnl_can(const trmi_conv_problem *p) {
-    (void)p;
-    return true;
+    return !p->affine && p->epilogue == TRMI_CONV_PLAIN;
 }
 
 /* 60 % of a core's fp32 peak when there are enough pixels, far less on tiny images. */

@@ -201,9 +201,21 @@ static void cursor_next(const trmi_conv_group *group, cursor *c) {
     }
 }
 
+/* Channels [b->channel, + b->channels) of `pixels` neighbouring pixels. */
+static void copy_pixels(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
+                        const trmi_affine *affine, const char *from, int64_t pixels,
+                        const trmi_conv_block *b, float *to) {
+    if (affine->scale == NULL) {
+        isa->widen(to, from, g->in_type, pixels * b->channels);
+        return;
+    }
+    trmi_affine part = {affine->scale + b->channel, affine->shift + b->channel, affine->relu};
+    trmi_fuse()->affine_rows(to, b->channels, from, g->in_type, g->in_c, pixels, b->channels, &part);
+}
+
 /* One run of one row: the part inside the image is copied, the rest is zero. */
-static void gather_run(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const char *input,
-                       int64_t n, int64_t y, int64_t x, int64_t taps, const trmi_conv_block *b,
+static void gather_run(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
+                       const trmi_affine *affine, const char *input, int64_t n, int64_t y, int64_t x, int64_t taps, const trmi_conv_block *b,
                        float *to) {
     int64_t begin = trmi_max_i64(0, -x), end = trmi_min_i64(taps, g->in_w - x);
     if (y < 0 || y >= g->in_h || begin >= end) {
@@ -217,19 +229,23 @@ static void gather_run(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, co
         memset(to + end * b->channels, 0, (size_t)((taps - end) * b->channels) * sizeof *to);
     }
     int64_t at = ((n * g->in_h + y) * g->in_w + x + begin) * g->in_c + b->channel;
-    isa->widen(to + begin * b->channels, input + at * (int64_t)trm_dtype_bytes(g->in_type),
-               g->in_type, (end - begin) * b->channels);
+    copy_pixels(g, isa, affine, input + at * (int64_t)trm_dtype_bytes(g->in_type), end - begin, b,
+                to + begin * b->channels);
 }
 
-void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
-                      const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
+void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
+                      const trmi_affine *affine, const void *input, const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
                       int64_t count, float *to, int64_t stride) {
     const trmi_conv_block *b = &g->blocks[use->block];
     const char *in = input;
     if (g->pointwise) {
-        int64_t at = row * g->in_c + b->channel;
-        isa->widen_rows(to, stride, in + at * (int64_t)trm_dtype_bytes(g->in_type), g->in_type,
-                        g->in_c, count, b->channels);
+        const char *from = in + (row * g->in_c + b->channel) * (int64_t)trm_dtype_bytes(g->in_type);
+        if (affine->scale == NULL) {
+            isa->widen_rows(to, stride, from, g->in_type, g->in_c, count, b->channels);
+        } else {
+            trmi_affine part = {affine->scale + b->channel, affine->shift + b->channel, affine->relu};
+            trmi_fuse()->affine_rows(to, stride, from, g->in_type, g->in_c, count, b->channels, &part);
+        }
         return;
     }
     cursor c = cursor_at(group, row);
@@ -237,7 +253,7 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, con
         float *at = to + r * stride;
         for (int32_t i = use->runs; i < use->runs + use->runs_count; i++) {
             const trmi_conv_run *run = &g->runs[i];
-            gather_run(g, isa, in, c.n, c.i * group->in_dy + run->dy,
+            gather_run(g, isa, affine, in, c.n, c.i * group->in_dy + run->dy,
                        c.j * group->in_dx + run->dx, run->taps, b, at);
             at += run->taps * b->channels;
         }

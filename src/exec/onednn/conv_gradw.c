@@ -75,12 +75,12 @@ static void pack_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     }
 }
 
-static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part,
+static void pack_a(const gradw *c, const trmi_affine *affine, const void *x, const trmi_conv_use *use, const chunk *part,
                    int height, const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[part->group];
     const trmi_conv_block *b = &c->g.blocks[use->block];
     int64_t panel = CHUNK * TRMI_TILE_COLS;
-    if (c->g.pointwise) {
+    if (c->g.pointwise && affine->scale == NULL) {
         const char *from = (const char *)x +
                            (part->row * c->g.in_c + b->channel) * (int64_t)trm_dtype_bytes(c->g.in_type);
         int64_t step = c->g.in_c * (int64_t)trm_dtype_bytes(c->g.in_type);
@@ -91,7 +91,7 @@ static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, cons
         return;
     }
     for (int64_t r = 0; r < part->rows; r++) {
-        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row + r, 1, w->row, 0);
+        trmi_conv_gather(&c->g, c->isa, affine, x, group, use, part->row + r, 1, w->row, 0);
         c->isa->deal(w->a + r * TRMI_TILE_COLS, panel, height, TRMI_TILE_COLS, w->row, TRM_FLOAT32,
                      b->k);
     }
@@ -122,7 +122,7 @@ static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block)
     return NULL;
 }
 
-static void run_task(const gradw *c, const void *x, const void *dy, float *sums, int64_t split,
+static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, int64_t split,
                      int32_t block, int64_t column, const workspace *w) {
     int64_t o = c->problem.o, k = c->g.blocks[block].k;
     int64_t count = trmi_min_i64(c->columns, o - column);
@@ -136,8 +136,8 @@ static void run_task(const gradw *c, const void *x, const void *dy, float *sums,
         if (use == NULL) {
             continue;
         }
-        pack_b(c, dy, part, column, count, w);
-        pack_a(c, x, use, part, height, w);
+        pack_b(c, args->result, part, column, count, w);
+        pack_a(c, &args->affine, args->image, use, part, height, w);
         multiply(c, part, k, height, sums, count, add, w);
         add = true;
     }
@@ -176,7 +176,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < tasks; t++) {
             int64_t split = t / per_split, rest = t % per_split;
-            run_task(c, args->image, args->result, sums + split * total, split,
+            run_task(c, args, sums + split * total, split,
                      (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
         }
         if (!c->direct) {

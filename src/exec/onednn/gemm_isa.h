@@ -43,9 +43,6 @@ typedef struct trmi_gemm_isa {
     /* The same for `rows` rows of `count`; strides in elements. */
     void (*widen_rows)(float *to, int64_t to_stride, const void *from, trm_dtype type,
                        int64_t from_stride, int64_t rows, int64_t count);
-    /* to[i] = max(0, from[i] * scale[i] + shift[i]), or without the maximum. */
-    void (*widen_affine)(float *to, const void *from, trm_dtype type, int64_t count,
-                         const float *scale, const float *shift, bool relu);
     /* Streamed stores of this thread are done. */
     void (*fence)(void);
     /* to[i] = from[i] (+ bias[i]) rounded to FLOAT32 or BFLOAT16. bias may be NULL. */

@@ -166,29 +166,6 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
     }
 }
 
-INLINE void widen_affine_as(float *to, const void *from, const trm_dtype type, int64_t count,
-                            const float *scale, const float *shift, const bool relu) {
-    int64_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        vec v = load_any(from, type, i) * *(const vec_memory *)(scale + i) +
-                *(const vec_memory *)(shift + i);
-        *(vec_memory *)(to + i) = relu ? positive(v) : v;
-    }
-    for (; i < count; i++) {
-        float v = load_one(from, type, i) * scale[i] + shift[i];
-        to[i] = relu && !(v > 0) ? 0 : v;
-    }
-}
-
-static void widen_affine(float *to, const void *from, trm_dtype type, int64_t count,
-                         const float *scale, const float *shift, bool relu) {
-    if (type == TRM_BFLOAT16) {
-        widen_affine_as(to, from, TRM_BFLOAT16, count, scale, shift, relu);
-    } else {
-        widen_affine_as(to, from, TRM_FLOAT32, count, scale, shift, relu);
-    }
-}
-
 static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
@@ -343,7 +320,6 @@ const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .fence = fence,
                                                .widen = widen,
                                                .widen_rows = widen_rows,
-                                               .widen_affine = widen_affine,
                                                .narrow = narrow,
                                                .sum = sum,
                                                .pack = pack,

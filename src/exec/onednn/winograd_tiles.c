@@ -49,12 +49,13 @@ void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void 
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]) {
     place at = place_of(t, tile);
-    char *image = (char *)output + at.n * t->out_h * t->out_w * t->out_c * t->out_bytes;
+    uintptr_t image = (uintptr_t)output + (uintptr_t)(at.n * t->out_h * t->out_w * t->out_c * t->out_bytes);
     for (int64_t i = 0; i < 4; i++) {
         for (int64_t j = 0; j < 4; j++) {
             int64_t y = at.y + i, x = at.x + j;
             bool inside = y < t->out_h && x < t->out_w;
-            pixels[4 * i + j] = inside ? image + (y * t->out_w + x) * t->out_c * t->out_bytes
+            pixels[4 * i + j] = inside ? (void *)(image + (uintptr_t)((y * t->out_w + x) * t->out_c *
+                                                                          t->out_bytes))
                                        : outside;
         }
     }
