@@ -1,0 +1,458 @@
+/* The launcher with small shell programs: ends, failures, signals, time limits, orphans, roles. */
+#include "check.h"
+
+#include "trireme/launch.h"
+
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/launchtestXXXXXX";
+
+typedef struct spoken {
+    trmi_text out, err, say;
+} spoken;
+
+static void collect(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
+    spoken *all = context;
+    trmi_text *text = stream == TRM_LAUNCH_OUT   ? &all->out
+                      : stream == TRM_LAUNCH_ERR ? &all->err
+                                                 : &all->say;
+    trmi_text_append(text, data, bytes);
+    if (stream == TRM_LAUNCH_SAY) {
+        trmi_text_append(text, "\n", 1);
+    }
+}
+
+static void forget(spoken *all) {
+    trmi_text_free(&all->out);
+    trmi_text_free(&all->err);
+    trmi_text_free(&all->say);
+    memset(all, 0, sizeof *all);
+}
+
+static const char *const path_only[] = {"PATH=/usr/bin:/bin", NULL};
+#define SHELL(text) ((const char *const[]){"sh", "-c", (text), NULL})
+
+static trm_launch_result launch(const char *script, int ranks, spoken *all,
+                                const trm_launch_options *more) {
+    trm_launch_options options = more ? *more : (trm_launch_options){0};
+    trm_launch_result result;
+    trm_error err;
+    options.command = SHELL(script);
+    options.ranks = ranks;
+    options.environment = options.environment ? options.environment : path_only;
+    options.directory = directory;
+    options.write = collect;
+    options.context = all;
+    memset(all, 0, sizeof *all);
+    CHECK_OK(trm_launch(&options, &result, &err), err);
+    return result;
+}
+
+static char *slurp(const char *name) {
+    static char text[65536];
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        fail_msg("%s is missing", path);
+    }
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+    return text;
+}
+
+static bool has(const trmi_text *text, const char *part) {
+    return text->data != NULL && strstr(text->data, part) != NULL;
+}
+
+static void ranks_run_as_in_guide_002(void **state) {
+    spoken all;
+    trm_launch_options more = {
+        .environment = (const char *const[]){"PATH=/usr/bin:/bin", "RANK=9", "OMPI_COMM_WORLD_RANK=4",
+                                             "SLURM_PROCID=3", "TF_CONFIG=x", "MY_PASSWORD=hush",
+                                             "KEPT=yes", NULL},
+        .extra = (const char *const[]){"MORE=1", "KEPT=no", NULL}};
+    trm_launch_result result =
+        launch("echo out of $RANK_ID; echo err of $RANK_ID >&2; echo see "
+                    "$RANK_ID,$RANK_SIZE,$DEVICE_ID,$RANK,$OMPI_COMM_WORLD_RANK,$SLURM_PROCID,"
+                    "$TF_CONFIG,$KEPT,$MORE,$TRIREME_RANK/$TRIREME_SIZE,$OMP_WAIT_POLICY,"
+                    "$OMP_NUM_THREADS", 8, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    assert_int_equal(result.failed_rank, -1);
+    assert_true(has(&all.say, "start training for device 7\n"));
+    assert_true(has(&all.say, "training success\n"));
+    assert_string_equal(all.err.data, "err of 0\n"); /* rank 0 on the console, the others not */
+    assert_memory_equal(all.out.data, "out of 0\nsee 0,8,0,", 19);
+    assert_null(strstr(all.out.data, "out of 1"));
+    const char *policy = trmi_os_cpu_count() < 8 ? "passive" : "";
+    char expected[128];
+    sprintf(expected, "out of 3\nerr of 3\nsee 3,8,3,,,,,no,1,3/8,%s,%d\n", policy,
+            trmi_os_cpu_count() < 16 ? 1 : trmi_os_cpu_count() / 8);
+    assert_string_equal(slurp("device3/train.log3"), expected);
+    assert_non_null(strstr(slurp("device0/train.log0"), "out of 0"));
+    const char *env = slurp("device5/env5.log");
+    assert_non_null(strstr(env, "RANK_ID=5\n"));
+    assert_non_null(strstr(env, "TRIREME_RENDEZVOUS=unix:/tmp/trireme-"));
+    assert_non_null(strstr(env, "MY_PASSWORD=(not shown)\n"));
+    assert_null(strstr(env, "hush"));
+    forget(&all);
+}
+
+static void failures_end_the_others_and_are_named(void **state) {
+    spoken all;
+    trm_launch_result result =
+        launch("if [ $RANK_ID = 2 ]; then echo the disk is gone >&2; exit 3; fi; sleep 30", 4, &all,
+               NULL);
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(result.failed_rank, 2);
+    assert_int_equal(result.failed_code, 3);
+    assert_true(result.seconds < 5);
+    assert_true(has(&all.say, "rank 2 ended with exit code 3"));
+    assert_true(has(&all.say, "device2/train.log2:\n| the disk is gone\n"));
+    assert_true(has(&all.say, "training failed\n"));
+    forget(&all);
+    /* guide 002 looked at rank 0 only and never waited for the others */
+    result = launch("if [ $RANK_ID = 0 ]; then exit 0; fi; sleep 0.2; exit $RANK_ID", 2, &all, NULL);
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(result.failed_rank, 1);
+    forget(&all);
+    result = launch("[ $RANK_ID = 1 ] && kill -9 $$; sleep 30", 3, &all, NULL);
+    assert_int_equal(result.exit_code, 128 + SIGKILL);
+    assert_int_equal(result.failed_rank, 1);
+    assert_int_equal(result.failed_signal, SIGKILL);
+    assert_true(has(&all.say, "rank 1 died of signal 9 (Killed)"));
+    forget(&all);
+    /* the cause, not those who only noticed it (exit code 5: a peer failed) */
+    result = launch("[ $RANK_ID = 0 ] && exit 5; [ $RANK_ID = 2 ] && { sleep 0.03; exit 7; }; sleep 30",
+                    3, &all, NULL);
+    assert_int_equal(result.failed_rank, 2);
+    assert_int_equal(result.failed_code, 7);
+    forget(&all);
+}
+
+static void wrong_programs_are_refused(void **state) {
+    trm_launch_options options = {.ranks = 2, .command = (const char *const[]){"/no/such/program", NULL},
+                                  .environment = path_only, .directory = directory};
+    trm_launch_result result;
+    trm_error err;
+    CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err,
+                "rank 0 cannot run \"/no/such/program\" (No such file or directory)");
+    options.ranks = 0;
+    CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "0 processes; 1 to 1024");
+    options = (trm_launch_options){.ranks = 2};
+    CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "no program to run");
+    trm_launch_role twice[] = {{.role = TRM_ROLE_PS, .count = 1}, {.role = TRM_ROLE_PS, .count = 1}};
+    options = (trm_launch_options){.roles = twice, .role_count = 2, .command = SHELL("true")};
+    CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "role ps is given twice");
+    trm_launch_role chiefs[] = {{.role = TRM_ROLE_CHIEF, .count = 2}};
+    options.roles = chiefs;
+    options.role_count = 1;
+    CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "at most 1 expected");
+}
+
+/* True when no process "sleep MARK" exists. */
+static bool nobody_left(const char *mark) {
+    DIR *proc = opendir("/proc");
+    bool found = false;
+    assert_non_null(proc);
+    for (struct dirent *one; (one = readdir(proc)) != NULL && !found;) {
+        char path[300], line[64] = "";
+        snprintf(path, sizeof path, "/proc/%s/cmdline", one->d_name);
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            size_t bytes = fread(line, 1, sizeof line - 1, file);
+            line[bytes] = '\0';
+            found = strcmp(line, "sleep") == 0 && strcmp(line + 6, mark) == 0;
+            fclose(file);
+        }
+    }
+    closedir(proc);
+    return !found;
+}
+
+static void the_look_for_orphans_finds_them(void **state) {
+    char mark[32];
+    sprintf(mark, "6%d", getpid());
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("sleep", "sleep", mark, NULL);
+        _exit(1);
+    }
+    for (int i = 0; i < 100 && nobody_left(mark); i++) {
+        usleep(10000);
+    }
+    assert_false(nobody_left(mark));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_true(nobody_left(mark));
+}
+
+static void grandchildren_do_not_outlive_the_job(void **state) {
+    spoken all;
+    char script[256];
+    sprintf(script, "sleep 7%d & setsid sleep 7%d & sleep 0.1; exit 0", getpid(), getpid());
+    char mark[32];
+    sprintf(mark, "7%d", getpid());
+    trm_launch_result result = launch(script, 3, &all, NULL);
+    assert_int_equal(result.exit_code, 0);
+    assert_true(nobody_left(mark));
+    forget(&all);
+    /* those that ignore SIGTERM are killed after the grace */
+    sprintf(script, "trap '' TERM; [ $RANK_ID = 1 ] && exit 1; sleep 7%d; sleep 7%d", getpid(), getpid());
+    result = launch(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
+    assert_int_equal(result.exit_code, 2);
+    assert_true(result.seconds < 3);
+    assert_true(has(&all.say, "killed"));
+    assert_true(nobody_left(mark));
+    forget(&all);
+}
+
+static void time_limits_end_the_job(void **state) {
+    spoken all;
+    trm_launch_result result = launch("[ $RANK_ID = 0 ] && exit 0; sleep 30", 2, &all,
+                                      &(trm_launch_options){.timeout_seconds = 0.4});
+    assert_int_equal(result.exit_code, 5);
+    assert_true(result.seconds < 3);
+    assert_true(has(&all.say, "rank 1 still runs after"));
+    assert_false(has(&all.say, "rank 0 still runs"));
+    forget(&all);
+}
+
+/* Runs the launcher in a process of its own and sends it `first` (and `second`) after 0.4 s. */
+static int launcher_under_signal(const char *script, int first, int second, double *seconds) {
+    double start = trmi_os_now();
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        spoken all;
+        alarm(30);
+        trm_launch_result result = launch(script, 2, &all, NULL);
+        _exit(result.exit_code);
+    }
+    usleep(400000);
+    kill(pid, first);
+    if (second != 0) {
+        usleep(200000);
+        kill(pid, second);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    *seconds = trmi_os_now() - start;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static void signals_are_forwarded(void **state) {
+    char script[256], mark[32];
+    double seconds;
+    sprintf(mark, "8%d", getpid());
+    sprintf(script, "trap 'echo saved; exit 0' INT TERM; sleep 8%d & wait", getpid());
+    assert_int_equal(launcher_under_signal(script, SIGINT, 0, &seconds), 130);
+    assert_true(seconds < 3);
+    assert_non_null(strstr(slurp("device1/train.log1"), "saved"));
+    assert_int_equal(launcher_under_signal(script, SIGTERM, 0, &seconds), 143);
+    /* the second signal does not wait for the grace */
+    sprintf(script, "trap '' INT TERM; while :; do sleep 0.05; done");
+    assert_int_equal(launcher_under_signal(script, SIGINT, SIGINT, &seconds), 130);
+    assert_true(seconds < 3);
+    sprintf(script, "trap 'echo user' USR1; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done");
+    assert_int_equal(launcher_under_signal(script, SIGUSR1, 0, &seconds), 0);
+    assert_non_null(strstr(slurp("device1/train.log1"), "user"));
+    assert_true(nobody_left(mark));
+}
+
+static void a_killed_launcher_leaves_no_orphans(void **state) {
+    char script[256], mark[32];
+    double seconds;
+    sprintf(mark, "9%d", getpid());
+    sprintf(script, "trap '' TERM INT HUP; sleep 9%d & sleep 9%d & wait", getpid(), getpid());
+    assert_int_equal(launcher_under_signal(script, SIGKILL, 0, &seconds), 1000 + SIGKILL);
+    for (int i = 0; i < 100 && !nobody_left(mark); i++) {
+        usleep(20000);
+    }
+    assert_true(nobody_left(mark));
+}
+
+static void roles_get_their_tf_config(void **state) {
+    spoken all;
+    trm_launch_role roles[] = {{.role = TRM_ROLE_PS, .count = 2, .command = SHELL("echo $TF_CONFIG; sleep 60")},
+                               {.role = TRM_ROLE_WORKER, .count = 3},
+                               {.role = TRM_ROLE_EVALUATOR, .count = 1, .command = SHELL("exit 4")}};
+    trm_launch_options more = {.roles = roles, .role_count = 3, .drain_seconds = 0.2};
+    trm_launch_result result = launch("echo $TF_CONFIG; sleep 0.3", 0, &all, &more);
+    /* the ps is ended when the workers are done: that is success. The evaluator's failure ended
+     * nothing, but it is one. */
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(result.failed_role, TRM_ROLE_EVALUATOR);
+    assert_true(has(&all.say, "training goes on without it"));
+    assert_true(has(&all.say, "the parameter servers are told to"));
+    trm_cluster *cluster;
+    trm_error err;
+    for (int i = 0; i < 3; i++) {
+        char name[64], value[4096];
+        sprintf(name, "device%d/train.log%d", i, i);
+        snprintf(value, sizeof value, "%s", slurp(name));
+        setenv("TF_CONFIG", value, 1);
+        CHECK_OK(trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err), err);
+        assert_int_equal(trm_cluster_get(cluster)->rank, i);
+        assert_int_equal(trm_cluster_get(cluster)->size, 3);
+        assert_int_equal(trm_cluster_task_count(cluster, TRM_ROLE_PS), 2);
+        trm_cluster_destroy(cluster);
+    }
+    unsetenv("TF_CONFIG");
+    assert_non_null(strstr(slurp("ps1/train.log1"), "\"task\": {\"type\": \"ps\", \"index\": 1}"));
+    forget(&all);
+    more.role_count = 2;
+    result = launch("sleep 0.1", 0, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    forget(&all);
+}
+
+static void servers_are_started_again(void **state) {
+    spoken all;
+    char script[256];
+    sprintf(script, "[ -e %s/once ] && sleep 60; touch %s/once; kill -9 $$", directory, directory);
+    trm_launch_role roles[] = {{.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 2},
+                               {.role = TRM_ROLE_WORKER, .count = 1}};
+    trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.1};
+    trm_launch_result result = launch("sleep 0.5", 0, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    assert_true(has(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
+    forget(&all);
+}
+
+static void dry_runs_change_nothing(void **state) {
+    spoken all;
+    trm_error err;
+    assert_int_equal(trmi_os_remove_tree(NULL, directory, &err), TRM_OK);
+    trm_launch_result result = launch("touch /tmp/never", 2, &all, &(trm_launch_options){.dry_run = true});
+    assert_int_equal(result.exit_code, 0);
+    assert_true(has(&all.say, "rank 1  log"));
+    assert_true(has(&all.say, "env   RANK_ID=1"));
+    assert_true(has(&all.say, "runs  sh -c touch /tmp/never"));
+    assert_int_equal(access(directory, F_OK), -1);
+    assert_int_equal(access("/tmp/never", F_OK), -1);
+    assert_int_equal(trmi_os_make_dirs(NULL, directory, &err), TRM_OK);
+    forget(&all);
+}
+
+static void tables_give_the_devices(void **state) {
+    spoken all;
+    trm_error err;
+    char path[96], *json;
+    trm_rank_table_host host = {.host = "127.0.0.1", .devices = 2};
+    snprintf(path, sizeof path, "%s/table.json", directory);
+    CHECK_OK(trm_rank_table_make(&host, 1, TRM_RANK_TABLE_V1, &json, &err), err);
+    FILE *file = fopen(path, "w");
+    for (const char *c = json; *c != '\0'; c++) { /* device 1 becomes 6 */
+        fputc(strncmp(c - 14 < json ? c : c - 14, "\"device_id\": \"1", 15) == 0 && *c == '1' ? '6' : *c, file);
+    }
+    fclose(file);
+    trm_text_free(json);
+    trm_launch_result result = launch("echo $RANK_TABLE_FILE $DEVICE_ID", 2, &all,
+                                      &(trm_launch_options){.rank_table = path});
+    assert_int_equal(result.exit_code, 0);
+    char expected[128];
+    snprintf(expected, sizeof expected, "%s 6\n", path);
+    assert_string_equal(slurp("device1/train.log1"), expected);
+    forget(&all);
+    trm_launch_options wrong = {.ranks = 3, .command = SHELL("true"), .rank_table = path,
+                                .directory = directory};
+    CHECK_FAILS(trm_launch(&wrong, &result, &err), TRM_INVALID, err, "has 2 ranks, but 3 are to be started");
+}
+
+/* The ranks that the launcher starts find each other: this program as the rank. */
+static int rank_main(void) {
+    trm_error err = {0};
+    trm_cluster *cluster;
+    struct trmi_bootstrap *bootstrap;
+    if (trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err) != TRM_OK ||
+        trm_cluster_join(cluster, NULL, &bootstrap, &err) != TRM_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    printf("%s: rank %d of %d\n", trm_cluster_get(cluster)->source, trm_cluster_get(cluster)->rank,
+           trm_cluster_get(cluster)->size);
+    trm_cluster_leave(bootstrap);
+    trm_cluster_destroy(cluster);
+    return 0;
+}
+
+static void launched_ranks_meet(void **state) {
+    spoken all;
+    trm_launch_result result;
+    trm_error err;
+    trm_launch_options options = {
+        .ranks = 8, .command = (const char *const[]){"/proc/self/exe", "rank", NULL}, .environment = path_only,
+        .directory = directory, .write = collect, .context = &all};
+    char self[256];
+    ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[bytes > 0 ? bytes : 0] = '\0';
+    options.command = (const char *const[]){self, "rank", NULL};
+    memset(&all, 0, sizeof all);
+    CHECK_OK(trm_launch(&options, &result, &err), err);
+    if (result.exit_code != 0) {
+        fail_msg("%s%s", all.say.data, all.err.data ? all.err.data : "");
+    }
+    assert_string_equal(slurp("device7/train.log7"), "trireme run: rank 7 of 8\n");
+    print_message("8 ranks started, met and left in %.2f s\n", result.seconds);
+    forget(&all);
+}
+
+static void cores_are_shared_out(void **state) {
+    spoken all;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    if (CPU_COUNT(&set) < 2 || trmi_os_cpu_count() < CPU_COUNT(&set)) {
+        print_message("skipped: one core, or a quota below the cores\n");
+        skip();
+    }
+    trm_launch_result result = launch("grep Cpus_allowed_list /proc/self/status", 2, &all, NULL);
+    assert_int_equal(result.exit_code, 0);
+    char first[256];
+    snprintf(first, sizeof first, "%s", slurp("device0/train.log0"));
+    assert_string_not_equal(first, slurp("device1/train.log1"));
+    forget(&all);
+    result = launch("grep Cpus_allowed_list /proc/self/status", 2, &all,
+                    &(trm_launch_options){.no_binding = true});
+    snprintf(first, sizeof first, "%s", slurp("device0/train.log0"));
+    assert_string_equal(first, slurp("device1/train.log1"));
+    forget(&all);
+}
+
+static int make_directory(void **state) { return mkdtemp(directory) == NULL; }
+static int remove_directory(void **state) {
+    trm_error err;
+    return trmi_os_remove_tree(NULL, directory, &err) != TRM_OK;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "rank") == 0) {
+        return rank_main();
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_run_as_in_guide_002),
+        cmocka_unit_test(failures_end_the_others_and_are_named),
+        cmocka_unit_test(wrong_programs_are_refused),
+        cmocka_unit_test(the_look_for_orphans_finds_them),
+        cmocka_unit_test(grandchildren_do_not_outlive_the_job),
+        cmocka_unit_test(time_limits_end_the_job),
+        cmocka_unit_test(signals_are_forwarded),
+        cmocka_unit_test(a_killed_launcher_leaves_no_orphans),
+        cmocka_unit_test(roles_get_their_tf_config),
+        cmocka_unit_test(servers_are_started_again),
+        cmocka_unit_test(dry_runs_change_nothing),
+        cmocka_unit_test(tables_give_the_devices),
+        cmocka_unit_test(launched_ranks_meet),
+        cmocka_unit_test(cores_are_shared_out),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
