@@ -157,6 +157,46 @@ static void fast_backend_equals_reference(void **state) {
 }
 #endif
 
+/* Every gradient of the mixed program is the fp32 one to a few roundings of bfloat16. */
+static void mixed_gradients_are_close(const char *backend) {
+    trm_error err;
+    trm_exec *full = make(false, (trm_exec_options){.backend = backend, .tuning_file = ""});
+    trm_exec *mixed = make(false, (trm_exec_options){.backend = backend, .tuning_file = "",
+                                                     .precision = TRM_PRECISION_MIXED});
+    CHECK_OK(trm_exec_forward_backward(full, &err), err);
+    CHECK_OK(trm_exec_forward_backward(mixed, &err), err);
+    CHECK_CLOSE(trm_exec_loss(mixed), trm_exec_loss(full), 2e-2);
+    char *text = trm_exec_explain(mixed, false);
+    assert_non_null(strstr(text, "bfloat16"));
+    trm_string_free(text);
+    float x[512], y[512];
+    for (int32_t v = 0; v < trm_exec_variable_count(full); v++) {
+        trm_variable variable = trm_exec_variable(full, v);
+        if (variable.kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        CHECK_OK(trm_exec_gradient(full, v, x, &err), err);
+        CHECK_OK(trm_exec_gradient(mixed, trm_exec_find(mixed, variable.name), y, &err), err);
+        double largest = 0, apart = 0;
+        for (int64_t i = 0; i < trm_shape_count(&variable.shape); i++) {
+            largest = fmax(largest, fabs((double)x[i]));
+            apart = fmax(apart, fabs((double)x[i] - (double)y[i]));
+        }
+        if (!(apart <= 0.1 * largest + 1e-3)) {
+            fail_msg("%s of %s: mixed is off by %g, largest %g", backend, variable.name, apart, largest);
+        }
+    }
+    trm_exec_destroy(full);
+    trm_exec_destroy(mixed);
+}
+
+static void mixed_precision_keeps_the_gradients(void **state) {
+    mixed_gradients_are_close("ref");
+#ifdef TRIREME_ONEDNN
+    mixed_gradients_are_close("onednn");
+#endif
+}
+
 static void accumulation_averages(void **state) {
     trm_error err;
     trm_exec *exec = make(false, (trm_exec_options){.accumulate = 2});
@@ -254,6 +294,7 @@ int main(void) {
 #ifdef TRIREME_ONEDNN
         cmocka_unit_test(fast_backend_equals_reference),
 #endif
+        cmocka_unit_test(mixed_precision_keeps_the_gradients),
         cmocka_unit_test(accumulation_averages),
         cmocka_unit_test(buffers_do_not_overlap),
         cmocka_unit_test(wrong_feeds_are_named),

@@ -116,6 +116,7 @@ typedef struct trmi_op {
     int32_t inputs_count, outputs_count;
     int32_t *inputs;                        /* value ids; 0 = absent optional input */
     int32_t outputs[TRMI_OP_OUTPUTS_MAX];   /* value ids */
+    trm_dtype output_dtype; /* output 0 is made in this dtype; NONE = as the shape rule says */
     trmi_attrs attrs;
 } trmi_op;
 

@@ -76,6 +76,10 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     for (int32_t i = 0; i < op->outputs_count; i++) {
         pass->map[op->outputs[i]] = copy->outputs[i];
     }
+    if (op->output_dtype != TRM_DTYPE_NONE) {
+        copy->output_dtype = op->output_dtype;
+        pass->to->values[copy->outputs[0]].dtype = op->output_dtype;
+    }
     bool leaf = op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
                 op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_CONSTANT;
     if (leaf) {

@@ -26,6 +26,7 @@ trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                 op->attrs.cast.dtype == TRM_FLOAT32) {
                 int32_t value = pass->map[input];
                 pass->to->values[value].dtype = TRM_FLOAT32;
+                pass->to->ops[pass->to->values[value].op].output_dtype = TRM_FLOAT32;
                 pass->map[op->outputs[0]] = value;
                 continue;
             }
