@@ -73,7 +73,9 @@ static void grad_conv(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
     trm_node for_data[] = {dy[0], {op->inputs[1]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_CONV2D_GRAD_DATA, NULL, for_data, 2, &attrs);
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
-        dx[2] = trm_reduce_sum(graph, dy[0], (const int32_t[]){0, 2, 3}, 3, false);
+        trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
+        trm_node sum = trm_reduce_sum(graph, dy[0], (const int32_t[]){0, 2, 3}, 3, false);
+        dx[2] = trm_cast(graph, sum, dtype);
     }
 }
 

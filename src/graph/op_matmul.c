@@ -75,7 +75,8 @@ static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     dx[0] = shape.rank == 2 ? d : trm_reshape(graph, d, shape);
     dx[1] = trm_matmul(graph, flat, flattened(graph, x), true, false);
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
-        dx[2] = trm_reduce_sum(graph, flat, (const int32_t[]){0}, 1, false);
+        trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
+        dx[2] = trm_cast(graph, trm_reduce_sum(graph, flat, (const int32_t[]){0}, 1, false), dtype);
     }
 }
 

@@ -1,7 +1,7 @@
 /* Mixed precision (guide 000's allow_mix_precision), on the forward graph: casts are inserted where
  * an operator computes in bf16, and differentiation turns them around. Three kinds of operators:
  *
- *      bf16     convolution, linear, matmul: float inputs are cast to bf16 (weights too)
+ *      bf16     convolution, linear, matmul: float inputs are cast to bf16 (weights too, not the bias)
  *      follow   norm, pooling, ReLU, add, reshapes...: bf16 in, bf16 out; statistics stay fp32
  *      fp32     everything else, the loss above all: bf16 inputs are cast back
  *
@@ -89,7 +89,8 @@ trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options
             int32_t value = op->inputs[j];
             saved[j] = pass->map[value];
             bool data = computes_in_bf16(op->kind) || follow == 0 || (follow >> j & 1);
-            trm_dtype to = follow != 0 && !(follow >> j & 1) ? TRM_FLOAT32 : dtype;
+            bool bias = computes_in_bf16(op->kind) && j == 2;
+            trm_dtype to = bias || (follow != 0 && !(follow >> j & 1)) ? TRM_FLOAT32 : dtype;
             if (saved[j] != 0 && op->kind != TRMI_OP_CAST && (data || to == TRM_FLOAT32)) {
                 pass->map[value] = cast_to(pass, op, saved[j], to);
             }
