@@ -144,6 +144,7 @@ TRM_API int32_t trm_comm_size(const trm_comm *comm);
 TRM_API int32_t trm_comm_local_rank(const trm_comm *comm); /* among this host's ranks of it */
 TRM_API int32_t trm_comm_local_size(const trm_comm *comm);
 TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank); /* in the first communicator */
+TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm); /* as it was created */
 TRM_API const char *trm_comm_engine(const trm_comm *comm); /* "shm", "shm+tcp", "tcp", ... */
 
 /* Ranks that pass the same colour (>= 0) form a communicator, ordered by key, then rank; a negative

@@ -18,6 +18,7 @@
 #define TRIREME_EXEC_H
 
 #include "trireme/base.h"
+#include "trireme/comm.h"
 #include "trireme/graph.h"
 #include "trireme/plan.h"
 
@@ -49,6 +50,35 @@ typedef struct trm_optimizer_options {
     double clip_norm;         /* global norm of all gradients; 0 = off */
 } trm_optimizer_options;
 
+/* Which gradients travel together. */
+typedef enum trm_bucket_mode {
+    TRM_BUCKET_AUTO, /* the cut that ends first, from measured times (plan/buckets.h) */
+    TRM_BUCKET_OFF,  /* each gradient by itself */
+    TRM_BUCKET_SIZE, /* bucket_bytes or a little more */
+    TRM_BUCKET_LIST  /* cut before the gradients of these numbers: MindSpore's all_reduce_fusion_config */
+} trm_bucket_mode;
+
+/* The same graph on every rank of a communicator, each with its own part of the batch. Gradients are
+ * reduced over the ranks while backward runs; zero is the default everywhere. Equal on all ranks. */
+typedef struct trm_parallel_options {
+    trm_comm *comm;  /* NULL or of size 1: nothing of this happens. Borrowed; outlives the exec */
+    bool sum;        /* gradients are summed over the ranks; default: their mean */
+    trm_dtype wire;  /* how they travel: FLOAT32 (default 0), BFLOAT16, FLOAT16 */
+    trm_bucket_mode bucket;
+    int64_t bucket_bytes; /* TRM_BUCKET_SIZE */
+    const int32_t *bucket_list; /* TRM_BUCKET_LIST; copied */
+    int32_t bucket_list_count;
+    /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. */
+    bool shard_optimizer;
+    /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
+    int32_t sync_batch_norm;
+    bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */
+    /* hybrid_parallel: parameters that stay as each rank has them, by name or by prefix ("fc" covers
+     * "fc.weight"); copied. Neither broadcast nor reduced. */
+    const char *const *layerwise;
+    int32_t layerwise_count;
+} trm_parallel_options;
+
 typedef struct trm_exec_options {
     trm_node loss;          /* TRM_NO_NODE: only forward */
     const trm_node *outputs; /* readable after a step, beside the loss */
@@ -64,6 +94,7 @@ typedef struct trm_exec_options {
     const struct trm_exec *share; /* use the parameters and states of this exec (evaluation) */
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
+    trm_parallel_options parallel;
 } trm_exec_options;
 
 typedef struct trm_exec trm_exec;
@@ -87,7 +118,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
 
 /* Runs the forward steps only (needed for evaluation graphs). */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
-/* Forward and backward; adds 1/accumulate of the gradients to the gradient range. */
+/* Forward and backward; adds 1/accumulate of the gradients to the gradient range. With a communicator
+ * the last call before an update returns with the gradients of all ranks reduced (shard_optimizer: this
+ * rank's slices of them), and trm_exec_loss is the mean over the ranks. Collective then. */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
 /* Optimiser over all parameters, then the gradient range is ready for the next step.
  *   error  DIVERGED: a gradient is NaN or infinite; the sentence names the first operator */
@@ -121,6 +154,27 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t 
 /* All gradients (and all parameters) as one range, in the order in which backward finishes them.
  * What collectives and the three calls of trireme/distribute.h work on. owns: the exec. */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
+
+/* --- many ranks: all collective, all no-ops without a communicator ----------------------------- */
+
+/* Rank 0's parameters, states, slots and step on every rank (layerwise ones excepted). */
+TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);
+/* Rank 0's states only: before an evaluation, so that all ranks evaluate what a checkpoint would keep. */
+TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err);
+/* shard_optimizer: slots complete on every rank, to be read and saved. */
+TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err);
+
+typedef struct trm_parallel_info {
+    int32_t rank, size; /* 0 and 1 without a communicator */
+    int32_t buckets;
+    int64_t bytes;          /* that a step sends through the reduction, in the wire's type */
+    double alpha, bytes_per_second; /* measured at creation */
+    double exposed_seconds; /* all steps so far: waiting for gradients behind the end of backward, and for
+                               the slices of parameters */
+    double step_seconds;    /* all steps so far: forward, backward, update */
+    double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
+} trm_parallel_info;
+TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
 
 /* The global step: counts updates; dropout and resume depend on it. */
 TRM_API uint64_t trm_exec_step(const trm_exec *exec);

@@ -232,6 +232,7 @@ int32_t trm_comm_rank(const trm_comm *comm) { return comm->group.rank; }
 int32_t trm_comm_size(const trm_comm *comm) { return comm->group.size; }
 int32_t trm_comm_local_rank(const trm_comm *comm) { return comm->local_rank; }
 int32_t trm_comm_local_size(const trm_comm *comm) { return comm->local_size; }
+trm_deterministic trm_comm_deterministic(const trm_comm *comm) { return comm->options.deterministic; }
 const char *trm_comm_engine(const trm_comm *comm) { return comm->engine_text; }
 int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
     return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;

@@ -8,12 +8,24 @@
 
 #include "plan/program.h"
 
+/* Batch norm over several ranks: statistics are exchanged in the middle of a kernel. */
+typedef struct trmi_norm_sync trmi_norm_sync;
+struct trmi_norm_sync {
+    int32_t size; /* ranks that normalise together, at least 2 */
+    /* values[count] of this rank -> *all: [size * count] of all, in rank order; valid until the next
+     * call. Called by all of them, in the same order, from the kernel's own thread. */
+    trm_status (*gather)(trmi_norm_sync *sync, const double *values, int64_t count,
+                         const double **all, trm_error *err);
+    double *values; /* [capacity] room for the kernel's own */
+};
+
 /* What a kernel sees at run time. Buffers do not move after creation. */
 typedef struct trmi_env {
     char *arena[TRMI_ARENAS];
     uint64_t seed;
     uint64_t step; /* global step: dropout masks depend on it */
     int threads;
+    trmi_norm_sync *norm_sync; /* NULL = this rank by itself */
 } trmi_env;
 
 typedef struct trmi_kernel trmi_kernel;
@@ -77,6 +89,7 @@ typedef struct trmi_ref_args {
     trm_tensor *outputs;      /* data NULL = nobody reads it: the kernel must cope */
     uint64_t seed, step;
     bool training;
+    trmi_norm_sync *norm_sync;
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */

@@ -50,7 +50,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs_count = options->outputs_count,
         .precision = options->precision,
         .no_fusion = options->no_fusion,
-        .dense_gradients = exec->accumulate > 1,
+        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL,
     };
     return trmi_plan_create(graph, &plan, &exec->program, err);
 }
@@ -108,6 +108,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
             exec->env.arena[a] = exec->share->env.arena[a];
         } else if (ranks && options->arena_alloc != NULL) {
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
+        } else if (ranks && exec->parallel != NULL) {
+            exec->env.arena[a] = trmi_parallel_memory(exec->parallel, bytes, err);
         } else {
             exec->env.arena[a] = exec->owned[a] = trmi_map(bytes);
         }
@@ -167,6 +169,7 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
 static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                          trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
+    TRMI_TRY(trmi_parallel_before_compile(exec, err));
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile(exec, graph, options, err));
     if (exec->share != NULL) {
@@ -174,13 +177,14 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     }
     TRMI_TRY(take_memory(exec, options, err));
     TRMI_TRY(bind_kernels(exec, err));
+    TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(make_outputs(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
     if (exec->share == NULL) {
         trmi_exec_initialise(exec);
     }
-    return TRM_OK;
+    return trmi_parallel_begin(exec, err);
 }
 
 trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
@@ -198,8 +202,12 @@ trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *optio
 #ifdef _OPENMP
     omp_set_num_threads(exec->env.threads);
 #endif
-    trm_status status = create(exec, graph, options, err);
+    trm_status status = trmi_parallel_open(exec, &options->parallel, err);
+    status = status == TRM_OK ? create(exec, graph, options, err) : status;
     if (status != TRM_OK) {
+        if (options->parallel.comm != NULL && err != NULL) {
+            trm_comm_abort(options->parallel.comm, err);
+        }
         trm_exec_destroy(exec);
         return status;
     }
@@ -229,8 +237,11 @@ void trm_exec_destroy(trm_exec *exec) {
             trmi_unmap(exec->owned[a], (size_t)exec->program->arena_bytes[a]);
         }
     }
+    if (exec->parallel == NULL) {
+        trmi_free(exec->accumulator);
+    }
+    trmi_parallel_close(exec);
     trmi_plan_destroy(exec->program);
-    trmi_free(exec->accumulator);
     trmi_free(exec->profile);
     trmi_arena_free(&exec->memory);
     trmi_free(exec);
@@ -256,6 +267,9 @@ static void use_threads(const trm_exec *exec) {
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     use_threads(exec);
+    if (exec->parallel != NULL) {
+        exec->parallel->valid = false;
+    }
     return trmi_exec_run(exec, 0, exec->program->backward_begin, err);
 }
 
@@ -265,7 +279,14 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
                          "forward_backward needs a training graph and a loss; use trm_exec_forward");
     }
     use_threads(exec);
+    double begin = trmi_os_now();
+    if (exec->parallel != NULL) {
+        trm_status status = trmi_parallel_forward_backward(exec, err);
+        exec->step_seconds += trmi_os_now() - begin;
+        return status;
+    }
     TRMI_TRY(trmi_exec_run(exec, 0, exec->program->steps_count, err));
+    exec->step_seconds += trmi_os_now() - begin;
     if (exec->accumulator != NULL) {
         trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
                                exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
@@ -322,6 +343,11 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 }
 
 float trm_exec_loss(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return p != NULL && p->valid ? p->agreed->loss : trmi_exec_own_loss(exec);
+}
+
+float trmi_exec_own_loss(const trm_exec *exec) {
     const trm_program *p = exec->program;
     float loss = 0;
     if (p->outputs_count > 0 && p->outputs[0] != 0) {

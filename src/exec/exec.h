@@ -10,6 +10,7 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
+#include "exec/parallel.h"
 #include "exec/update.h"
 
 typedef struct trmi_output {
@@ -35,13 +36,17 @@ struct trm_exec {
     int32_t *variable_slots;   /* which slot, -1 = not a slot */
     int32_t variables_count;
     trm_step_profile *profile;
-    double create_seconds;
+    trmi_parallel *parallel; /* NULL: one rank */
+    double create_seconds, step_seconds;
     int64_t parameter_count;
 };
 
 /* exec_variables.c */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 void trmi_exec_initialise(trm_exec *exec);
+void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
+/* The loss of this rank's last forward. */
+float trmi_exec_own_loss(const trm_exec *exec);
 /* exec_update.c */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
 /* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */

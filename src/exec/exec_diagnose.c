@@ -29,7 +29,7 @@ static bool buffer_finite(const trm_exec *exec, int32_t index) {
                                     b->bytes / (int64_t)trm_dtype_bytes(b->dtype));
 }
 
-trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
+static trm_status look_at_leaves(const trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (!buffer_finite(exec, p->inputs[i])) {
@@ -43,19 +43,66 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
                              p->params[i].name);
         }
     }
-    for (int32_t i = 0; i < p->steps_count; i++) {
-        const trmi_step *step = &p->steps[i];
-        TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
-        for (int32_t j = 0; j < step->outputs_count; j++) {
-            if (!buffer_finite(exec, step->outputs[j])) {
-                return TRMI_FAIL(err, TRM_DIVERGED,
-                                 "NaN or infinity first appears in the %s of '%s' (%s); lower the "
-                                 "learning rate or clip gradients",
-                                 step->phase == TRMI_FORWARD ? "output" : "gradient", step->name,
-                                 step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name
-                                                            : "reorder");
-            }
+    return TRM_OK;
+}
+
+static trm_status look_at_step(const trm_exec *exec, const trmi_step *step, trm_error *err) {
+    for (int32_t j = 0; j < step->outputs_count; j++) {
+        if (!buffer_finite(exec, step->outputs[j])) {
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "NaN or infinity first appears in the %s of '%s' (%s); lower the "
+                             "learning rate or clip gradients",
+                             step->phase == TRMI_FORWARD ? "output" : "gradient", step->name,
+                             step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name
+                                                        : "reorder");
         }
+    }
+    return TRM_OK;
+}
+
+/* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some kernels
+ * wait for each other. */
+static trm_status look(trm_exec *exec, trm_error *err) {
+    trm_status found = look_at_leaves(exec, err);
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        if (found == TRM_DIVERGED && exec->parallel == NULL) {
+            break;
+        }
+        TRMI_TRY(trmi_exec_run(exec, i, i + 1, found == TRM_OK ? err : NULL));
+        if (found == TRM_OK) {
+            found = look_at_step(exec, &exec->program->steps[i], err);
+        }
+    }
+    return found;
+}
+
+/* The lowest rank that found something, -1 if none did. */
+static trm_status first_finder(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
+    int32_t rank = found ? exec->parallel->rank : INT32_MAX;
+    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &rank, 1, TRM_INT32, TRM_REDUCE_MIN, err));
+    *first = rank == INT32_MAX ? -1 : rank;
+    return TRM_OK;
+}
+
+trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
+    trm_status found = look(exec, err);
+    if (found != TRM_OK && found != TRM_DIVERGED) {
+        return found;
+    }
+    if (exec->parallel != NULL) {
+        int32_t first;
+        trm_error broken;
+        trm_status status = first_finder(exec, found == TRM_DIVERGED, &first, &broken);
+        if (status != TRM_OK) {
+            return found == TRM_DIVERGED ? found : TRMI_FAIL(err, status, "%s", broken.message);
+        }
+        if (found == TRM_OK && first >= 0) {
+            return TRMI_FAIL(err, TRM_DIVERGED,
+                             "NaN or infinity in a gradient of rank %d, which says where", first);
+        }
+    }
+    if (found == TRM_DIVERGED) {
+        return found;
     }
     return TRMI_FAIL(err, TRM_DIVERGED,
                      "NaN or infinity in a gradient, which did not show again when the step was "

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
@@ -26,7 +27,9 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
     if (p->training && exec->accumulate > 1) {
-        exec->accumulator = trmi_alloc((size_t)p->arena_bytes[TRMI_ARENA_GRAD]);
+        size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
+        exec->accumulator = exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err)
+                                                   : trmi_alloc(bytes);
         if (exec->accumulator == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.2f GB of gradients",
                              (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e9);
@@ -70,6 +73,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
                          "update after %d of %d accumulated forward_backward calls",
                          exec->accumulated, exec->accumulate);
     }
+    double begin = trmi_os_now();
     const float *gradients = exec->accumulator != NULL
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
@@ -78,12 +82,19 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
                                  gradients, learning_rate, exec->env.step + 1, err);
     }
+    if (exec->parallel != NULL && exec->parallel->options.layerwise_count > 0) {
+        bool diverged = status == TRM_DIVERGED; /* the norms of ranks differ here */
+        TRMI_TRY(trmi_parallel_any(exec->parallel, &diverged, err));
+        status = diverged && status == TRM_OK ? TRM_DIVERGED : status;
+    }
     if (status == TRM_DIVERGED) {
         return trmi_exec_find_nonfinite(exec, err);
     }
     TRMI_TRY(status);
     TRMI_TRY(each_table(exec, false, learning_rate, err));
+    TRMI_TRY(trmi_parallel_publish(exec, err));
     exec->accumulated = 0;
     exec->env.step++;
+    exec->step_seconds += trmi_os_now() - begin;
     return TRM_OK;
 }

@@ -66,7 +66,7 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static char *address_of(const trm_exec *exec, int32_t index) {
+void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     int32_t slot = exec->variable_slots[index];
     if (slot < 0) {
@@ -114,13 +114,13 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
 
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(address_of(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
+    trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
                         b->weights);
 }
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(data, TRMI_PLAIN, address_of(exec, index), b->layout, b->dtype, &b->shape,
+    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout, b->dtype, &b->shape,
                         b->weights);
 }
 

@@ -90,11 +90,11 @@ static trm_status copy_segments(trmi_update *u, const trmi_update_segment *segme
 static trm_status make_blocks(trmi_update *u, trm_error *err) {
     size_t blocks = (size_t)u->blocks_count;
     u->blocks = trmi_alloc(blocks * sizeof *u->blocks);
-    u->block_gradient = trmi_alloc(blocks * sizeof *u->block_gradient);
-    u->block_weight = trmi_alloc(blocks * sizeof *u->block_weight);
-    if (u->blocks == NULL || u->block_gradient == NULL || u->block_weight == NULL) {
+    u->block_gradient = trmi_alloc(2 * blocks * sizeof *u->block_gradient);
+    if (u->blocks == NULL || u->block_gradient == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's blocks");
     }
+    u->block_weight = u->block_gradient + blocks;
     int64_t at = 0;
     for (int32_t i = 0; i < u->segments_count; i++) {
         const trmi_update_segment *s = &u->segments[i];
@@ -184,7 +184,6 @@ void trmi_update_destroy(trmi_update *u) {
     trmi_free(u->segment_weight);
     trmi_free(u->blocks);
     trmi_free(u->block_gradient);
-    trmi_free(u->block_weight);
     trmi_free(u);
 }
 
@@ -197,6 +196,22 @@ float *trmi_update_slot(const trmi_update *u, int32_t slot) {
 }
 int64_t trmi_update_bytes(const trmi_update *u) {
     return u->count * u->slots_count * (int64_t)sizeof(float);
+}
+
+int64_t trmi_update_block_count(const trmi_update *u) { return u->blocks_count; }
+int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
+    if (index < u->blocks_count) {
+        return u->blocks[index].offset;
+    }
+    return u->blocks_count > 0
+               ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
+               : 0;
+}
+void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange exchange,
+                       void *context) {
+    u->mine = mine;
+    u->exchange = exchange;
+    u->exchange_context = context;
 }
 void trmi_update_set_half(trmi_update *u, uint16_t *half) { u->half = half; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
@@ -216,16 +231,28 @@ static double block_squares(const trmi_update_kernels *kernels, const float *x, 
     return sum;
 }
 
+static bool is_mine(const trmi_update *u, int64_t block) {
+    return u->mine == NULL || u->mine[block] != 0;
+}
+
 /* Sums of squares by block, then by segment, then of all, always in the same order. */
-static void measure(trmi_update *u, const float *parameters, const float *gradients) {
+static trm_status measure(trmi_update *u, const float *parameters, const float *gradients,
+                          trm_error *err) {
     bool weights = u->options.kind == TRM_LARS;
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
-        u->block_gradient[i] = block_squares(u->kernels, gradients + b->offset, b->count);
+        bool mine = is_mine(u, i);
+        u->block_gradient[i] =
+            mine ? block_squares(u->kernels, gradients + b->offset, b->count) : 0;
         if (weights) {
-            u->block_weight[i] = block_squares(u->kernels, parameters + b->offset, b->count);
+            u->block_weight[i] =
+                mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
         }
+    }
+    if (u->exchange != NULL) {
+        TRMI_TRY(u->exchange(u->exchange_context, u->block_gradient,
+                             u->blocks_count * (weights ? 2 : 1), err));
     }
     memset(u->segment_gradient, 0, (size_t)u->segments_count * sizeof *u->segment_gradient);
     memset(u->segment_weight, 0, (size_t)u->segments_count * sizeof *u->segment_weight);
@@ -237,6 +264,7 @@ static void measure(trmi_update *u, const float *parameters, const float *gradie
     }
     u->norm = sqrt(all);
     u->rows_squares = 0;
+    return TRM_OK;
 }
 
 /* You et al. 2017, section 4: trust * |w| / (|g| + decay * |w|); 1 where a norm is zero and for
@@ -285,7 +313,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g, a finite number >= 0 expected",
                          learning_rate);
     }
-    measure(u, parameters, gradients);
+    TRMI_TRY(measure(u, parameters, gradients, err));
     if (!isfinite(u->norm)) {
         return TRMI_FAIL(err, TRM_DIVERGED, "a gradient is NaN or infinite at step %llu",
                          (unsigned long long)step);
@@ -299,6 +327,9 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
+        if (!is_mine(u, i)) {
+            continue;
+        }
         trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
         pass(&rule, parameters + b->offset, gradients + b->offset,
              u->slots[0] == NULL ? NULL : u->slots[0] + b->offset,

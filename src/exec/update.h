@@ -59,6 +59,19 @@ trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t se
                               int64_t count, int64_t width, double learning_rate, uint64_t step,
                               trm_error *err);
 
+/* --- a part of the parameters: optimiser-state sharding ------------------------------------------
+ * The work is done in blocks, stretches of one segment of fixed length, in the order of the segments.
+ * Their sums of squares are what norms are made of, so slices end where blocks do. */
+int64_t trmi_update_block_count(const trmi_update *update);
+/* First element of block `index`; the end of the last one for index == count. */
+int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
+/* Called in every run between measuring and updating: sums[count] of the blocks that are not `mine` are 0
+ * and are to be filled in. A failure ends the run before anything has changed. */
+typedef trm_status (*trmi_update_exchange)(void *context, double *sums, int64_t count, trm_error *err);
+/* From now on only blocks with mine[index] != 0 are measured and updated. Both borrowed. */
+void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exchange exchange,
+                       void *context);
+
 /* sum = scale * gradient (first) or sum += scale * gradient, `count` elements, OpenMP. */
 void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
                             bool first);

@@ -36,8 +36,11 @@ struct trmi_update {
     uint16_t *half;
     trmi_update_block *blocks;
     int64_t blocks_count;
-    double *block_gradient, *block_weight; /* sums of squares by block */
+    double *block_gradient, *block_weight; /* sums of squares by block, one behind the other */
     double *segment_gradient, *segment_weight;
+    const uint8_t *mine; /* by block; NULL = all are */
+    trmi_update_exchange exchange;
+    void *exchange_context;
     double rows_squares; /* of the prepared rows of sparse segments, for the global norm */
     double norm;         /* global gradient norm of the last run, before clipping */
     float clip;          /* factor of the last run */

@@ -109,8 +109,34 @@ static void run_apply(const norm_state *s, const trmi_norm_forward *job) {
     }
 }
 
+/* Of one channel over the ranks, by their means and sums of squares, in rank order. */
+static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c, double rows,
+                          double *mean, double *m2) {
+    double n = 0;
+    *mean = *m2 = 0;
+    for (int32_t r = 0; r < size; r++) {
+        const double *of = all + r * 2 * channels;
+        double delta = of[c] - *mean, total = n + rows;
+        *mean += delta * rows / total;
+        *m2 += of[channels + c] + delta * delta * n * rows / total;
+        n = total;
+    }
+}
+
+/* Statistics of this rank's rows to those of all; NULL where this rank is by itself. */
+static trm_status gather_statistics(const norm_state *s, const float *partial, trmi_norm_sync *sync,
+                                    const double **all, trm_error *err) {
+    *all = NULL;
+    if (sync == NULL) {
+        return TRM_OK;
+    }
+    for (int64_t c = 0; c < s->channels; c++) {
+        combine_statistics(s, partial, c, &sync->values[c], &sync->values[s->channels + c]);
+    }
+    return sync->gather(sync, sync->values, 2 * s->channels, all, err);
+}
+
 static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
-    (void)err;
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     const void *x = trmi_kernel_input(k, env, 0);
@@ -128,11 +154,18 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
                                trmi_min_i64(s->rows, (b + 1) * s->block_rows), s->channels, block,
                                block + s->channels, block + 2 * s->channels);
     }
-    double momentum = attrs->norm.momentum, count = (double)s->rows;
+    const double *all;
+    TRMI_TRY(gather_statistics(s, partial, env->norm_sync, &all, err));
+    int32_t size = all != NULL ? env->norm_sync->size : 1;
+    double momentum = attrs->norm.momentum, count = (double)s->rows * size;
 #pragma omp parallel for schedule(static)
     for (int64_t c = 0; c < s->channels; c++) {
         double m, m2;
-        combine_statistics(s, partial, c, &m, &m2);
+        if (all != NULL) {
+            combine_ranks(all, s->channels, size, c, (double)s->rows, &m, &m2);
+        } else {
+            combine_statistics(s, partial, c, &m, &m2);
+        }
         double unbiased = count > 1 ? m2 / (count - 1) : m2;
         mean[c] = (float)m;
         inv_std[c] = (float)(1 / sqrt(m2 / count + attrs->norm.epsilon));
@@ -188,8 +221,28 @@ static gradient_vectors vectors_of(const trmi_kernel *k, const trmi_env *env) {
                               trmi_kernel_input(k, env, 5), trmi_kernel_input(k, env, 6)};
 }
 
+/* The two sums of channel c over this rank's blocks. */
+static void add_blocks(const norm_state *s, const float *partial, int64_t c, double *sum, double *sum_x) {
+    *sum = *sum_x = 0;
+    for (int64_t b = 0; b < s->blocks; b++) {
+        *sum += (double)partial[b * 3 * s->channels + c];
+        *sum_x += (double)partial[(b * 3 + 1) * s->channels + c];
+    }
+}
+
+static trm_status gather_sums(const norm_state *s, const float *partial, trmi_norm_sync *sync,
+                              const double **all, trm_error *err) {
+    *all = NULL;
+    if (sync == NULL) {
+        return TRM_OK;
+    }
+    for (int64_t c = 0; c < s->channels; c++) {
+        add_blocks(s, partial, c, &sync->values[c], &sync->values[s->channels + c]);
+    }
+    return sync->gather(sync, sync->values, 2 * s->channels, all, err);
+}
+
 static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
-    (void)err;
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
     bool fused = k->step->op_kind == TRMI_OP_NORM_ACT_GRAD;
@@ -216,24 +269,28 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
                                   trmi_min_i64(s->rows, (b + 1) * s->block_rows), block,
                                   block + s->channels);
     }
-    double count = (double)s->rows;
+    const double *all;
+    TRMI_TRY(gather_sums(s, partial, env->norm_sync, &all, err));
+    int32_t size = all != NULL ? env->norm_sync->size : 1;
+    double count = (double)s->rows * size;
 #pragma omp parallel for schedule(static)
     for (int64_t c = 0; c < s->channels; c++) {
-        double sum = 0, sum_x = 0, inv_std = (double)v.inv_std[c];
-        for (int64_t b = 0; b < s->blocks; b++) {
-            sum += (double)partial[b * 3 * s->channels + c];
-            sum_x += (double)partial[(b * 3 + 1) * s->channels + c];
-        }
-        double a = (double)v.gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / count;
-        of_dz[c] = (float)a;
-        of_x[c] = (float)-slope;
-        constant[c] = (float)(slope * (double)v.mean[c] - a * sum / count);
-        if (dgamma != NULL) {
+        double sum, sum_x, inv_std = (double)v.inv_std[c];
+        add_blocks(s, partial, c, &sum, &sum_x);
+        if (dgamma != NULL) { /* of this rank: gradients are reduced later */
             dgamma[c] = (float)(sum_x * inv_std);
         }
         if (dbeta != NULL) {
             dbeta[c] = (float)sum;
         }
+        for (int32_t r = 0; all != NULL && r < size; r++) {
+            sum = (r == 0 ? 0 : sum) + all[r * 2 * s->channels + c];
+            sum_x = (r == 0 ? 0 : sum_x) + all[(r * 2 + 1) * s->channels + c];
+        }
+        double a = (double)v.gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / count;
+        of_dz[c] = (float)a;
+        of_x[c] = (float)-slope;
+        constant[c] = (float)(slope * (double)v.mean[c] - a * sum / count);
     }
     if (job.dx != NULL) {
 #pragma omp parallel for schedule(static)

@@ -1,5 +1,7 @@
 #include "exec/ref/ref.h"
 
+#include "base/error.h"
+
 #include <math.h>
 
 /* Elements of [N, C, ...]: sample-major, then channel, then the rest. */
@@ -35,11 +37,31 @@ static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, do
     }
 }
 
-static trm_status train(const trmi_ref_args *args) {
+/* mean and sum of squares of `count` elements here -> of all ranks that normalise together. */
+static trm_status combine_ranks(trmi_norm_sync *sync, double *mean, double *squares, double *count,
+                                trm_error *err) {
+    const double own[2] = {*mean, *squares}, *all;
+    double n = 0, each = *count;
+    if (sync == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    *mean = *squares = 0;
+    for (int32_t r = 0; r < sync->size; r++) {
+        double delta = all[2 * r] - *mean;
+        *mean += delta * each / (n + each);
+        *squares += all[2 * r + 1] + delta * delta * n * each / (n + each);
+        n += each;
+    }
+    *count = n;
+    return TRM_OK;
+}
+
+static trm_status train(const trmi_ref_args *args, trm_error *err) {
     extents e = extents_of(&args->inputs[0].shape);
-    double count = (double)(e.n * e.rest), momentum = args->attrs->norm.momentum;
+    double momentum = args->attrs->norm.momentum;
     for (int64_t c = 0; c < e.c; c++) {
-        double sum = 0, squares = 0;
+        double sum = 0, squares = 0, count = (double)(e.n * e.rest);
         for (int64_t n = 0; n < e.n; n++) {
             for (int64_t r = 0; r < e.rest; r++) {
                 sum += trmi_ref_get(&args->inputs[0], at(&e, n, c, r));
@@ -52,6 +74,7 @@ static trm_status train(const trmi_ref_args *args) {
                 squares += d * d;
             }
         }
+        TRMI_TRY(combine_ranks(args->norm_sync, &mean, &squares, &count, err));
         double variance = squares / count;
         double unbiased = count > 1 ? squares / (count - 1) : variance;
         double inv_std = 1 / sqrt(variance + args->attrs->norm.epsilon);
@@ -79,12 +102,10 @@ static trm_status given(const trmi_ref_args *args, bool inverse) {
 }
 
 trm_status trmi_ref_batch_norm(const trmi_ref_args *args, trm_error *err) {
-    (void)err;
-    return train(args);
+    return train(args, err);
 }
 trm_status trmi_ref_norm_act(const trmi_ref_args *args, trm_error *err) {
-    (void)err;
-    return train(args);
+    return train(args, err);
 }
 trm_status trmi_ref_batch_norm_infer(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -99,13 +120,29 @@ trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
     return given(args, true);
 }
 
+/* Two sums over this rank -> over all ranks that normalise together. */
+static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, trm_error *err) {
+    const double own[2] = {*sum, *sum_hat}, *all;
+    if (sync == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    *sum = *sum_hat = 0;
+    for (int32_t r = 0; r < sync->size; r++) {
+        *sum += all[2 * r];
+        *sum_hat += all[2 * r + 1];
+    }
+    return TRM_OK;
+}
+
 /* dx = gamma * inv_std * (dz - mean(dz) - x_hat * mean(dz * x_hat)), dz = dy behind the ReLU. */
 static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const trm_tensor *gamma,
                            const trm_tensor *beta, const trm_tensor *mean,
-                           const trm_tensor *inv_std) {
+                           const trm_tensor *inv_std, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1];
     extents e = extents_of(&x->shape);
-    double count = (double)(e.n * e.rest);
+    int32_t ranks = args->norm_sync != NULL ? args->norm_sync->size : 1;
+    double count = (double)(e.n * e.rest) * ranks;
     bool relu = beta != NULL && args->attrs->norm.relu;
     const trm_tensor *dy2 = args->inputs_count > 7 ? &args->inputs[7] : NULL;
     for (int64_t c = 0; c < e.c; c++) {
@@ -131,19 +168,22 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
                     }
                 }
             }
+            if (pass == 0) { /* dgamma and dbeta are of this rank: gradients are reduced later */
+                trmi_ref_set(&args->outputs[1], c, sum_hat);
+                trmi_ref_set(&args->outputs[2], c, sum);
+                TRMI_TRY(add_ranks(args->norm_sync, &sum, &sum_hat, err));
+            }
         }
-        trmi_ref_set(&args->outputs[1], c, sum_hat);
-        trmi_ref_set(&args->outputs[2], c, sum);
     }
     return TRM_OK;
 }
 
 trm_status trmi_ref_batch_norm_grad(const trmi_ref_args *args, trm_error *err) {
-    (void)err;
-    return backward(args, NULL, &args->inputs[2], NULL, &args->inputs[3], &args->inputs[4]);
+    return backward(args, NULL, &args->inputs[2], NULL, &args->inputs[3], &args->inputs[4],
+                    err);
 }
 trm_status trmi_ref_norm_act_grad(const trmi_ref_args *args, trm_error *err) {
-    (void)err;
     const trm_tensor *in = args->inputs;
-    return backward(args, args->attrs->norm.from_y ? &in[2] : NULL, &in[3], &in[4], &in[5], &in[6]);
+    return backward(args, args->attrs->norm.from_y ? &in[2] : NULL, &in[3], &in[4], &in[5], &in[6],
+                    err);
 }

@@ -1,0 +1,101 @@
+/* exec/parallel.h: one graph on the ranks of a communicator.
+ *
+ *      backward   ---[k]---[k]---[k]----------|            kernels, this thread
+ *                     | bucket 0 ready  | bucket 1
+ *      reduction      '--all-reduce 0---'--all-reduce 1--|  the communicator's thread
+ *                                             |exposed|
+ *      update                                         ---[all or own slice]--publish slices
+ *
+ * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient. With
+ * shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r], updates it in PARAM, and the
+ * slices are gathered again. Slices end where blocks of the optimiser do, so that norms, and with them
+ * all bits, are those of the whole. PARAM, GRAD and what travels lie in memory that peers reach.
+ */
+#ifndef TRMI_EXEC_PARALLEL_H
+#define TRMI_EXEC_PARALLEL_H
+
+#include "trireme/exec.h"
+
+#include "exec/backend.h"
+#include "plan/buckets.h"
+
+typedef struct trmi_range {
+    int64_t begin, count; /* float32 elements of PARAM and GRAD */
+    int32_t ready_step;
+    int64_t *counts; /* [size] slices, with shard_optimizer */
+    trm_request *request;
+} trmi_range;
+
+/* What is averaged with each forward and backward: 4 floats. */
+typedef struct trmi_agreed {
+    float loss, flag, spare[2];
+} trmi_agreed;
+
+typedef struct trmi_parallel {
+    trm_parallel_options options; /* lists are copies */
+    trm_comm *comm;
+    int32_t rank, size;
+    /* buckets */
+    trmi_bucket_item *items; /* one a parameter */
+    trmi_bucket *cut;
+    trmi_range *ranges;
+    int64_t *counts; /* [params * size], the ranges point into it */
+    int32_t ranges_count;
+    double alpha, beta; /* seconds, seconds a byte */
+    double *step_end;   /* [steps + 1] measured, from the start of forward */
+    int32_t measured;   /* steps so far */
+    uint8_t *mine;      /* by block of the optimiser */
+    uint8_t *everyones; /* by block: in no bucket */
+    double *sums;       /* what of everyones is kept during an exchange */
+    int64_t blocks;
+    /* memory that peers reach */
+    uint16_t *wire; /* NULL: float32 as they are */
+    trmi_agreed *agreed;
+    trm_request *agreement;
+    void *shared[8];
+    int32_t shared_count;
+    float flag; /* of this rank, for the next step */
+    bool valid; /* agreed holds the last step's */
+    /* synchronised batch norm */
+    trm_comm *norm_comm; /* owned; NULL = off */
+    trmi_norm_sync norm_sync;
+    double *norm_all;
+    int64_t norm_capacity;
+    double exposed_seconds, step_seconds, predicted_end, backward_end;
+} trmi_parallel;
+
+struct trm_exec;
+
+/* Before the program is made: NULL in exec->parallel where there is one rank. Collective from here on. */
+trm_status trmi_parallel_open(struct trm_exec *exec, const trm_parallel_options *options, trm_error *err);
+/* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
+void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
+/* After initial values: same program everywhere, buckets, batch-norm exchange, broadcast. */
+trm_status trmi_parallel_begin(struct trm_exec *exec, trm_error *err);
+void trmi_parallel_close(struct trm_exec *exec);
+
+/* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
+ * which releases them in `after`. */
+trm_status trmi_parallel_before_compile(struct trm_exec *exec, trm_error *err);
+trm_status trmi_parallel_after_compile(struct trm_exec *exec, trm_error *err);
+
+/* parallel_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured times. */
+trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *err);
+trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
+
+/* parallel_run.c */
+trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
+trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
+/* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
+trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);
+/* True on every rank if any passes true. */
+trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
+
+/* For the conductor: a flag that travels with the next step, and the sum of the last step's. */
+void trmi_exec_set_flag(struct trm_exec *exec, bool flag);
+bool trmi_exec_flagged(const struct trm_exec *exec);
+trm_comm *trmi_exec_comm(const struct trm_exec *exec); /* NULL with one rank */
+/* A name of the options, or below one. */
+bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
+
+#endif

@@ -1,0 +1,164 @@
+/* Where the gradients are cut into buckets, and buckets into the slices of ranks. */
+#include "exec/exec.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
+
+/* ---- what a reduction costs ----------------------------------------------------------------------- */
+
+/* Seconds of one started reduction of `count` elements: the best of a few turns. */
+static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = exec->env.arena[TRMI_ARENA_GRAD],
+                               .count = count, .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM,
+                               .tag = "calibration"};
+    *best = 1e9;
+    for (int i = 0; i <= turns; i++) {
+        trm_request *request;
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+        double begin = trmi_os_now();
+        TRMI_TRY(trm_comm_start(p->comm, &op, &request, err));
+        TRMI_TRY(trm_request_wait(request, -1, err));
+        double seconds = trmi_os_now() - begin;
+        *best = i > 0 && seconds < *best ? seconds : *best; /* the first touches memory */
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD];
+    int64_t small = trmi_min_i64(total, SMALL_BYTES), large = trmi_min_i64(total, LARGE_BYTES);
+    double seconds[2] = {0, 0};
+    if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(time_reduction(exec, small / 4, SMALL_TURNS, &seconds[0], err));
+    TRMI_TRY(time_reduction(exec, large / 4, LARGE_TURNS, &seconds[1], err));
+    TRMI_TRY(trm_comm_broadcast(p->comm, seconds, 2, TRM_FLOAT64, 0, err));
+    p->alpha = seconds[0];
+    p->beta = large > small && seconds[1] > seconds[0]
+                  ? (seconds[1] - seconds[0]) / (double)(large - small)
+                  : 0;
+    return TRM_OK;
+}
+
+/* ---- the cut ----------------------------------------------------------------------------------------- */
+
+static void fill_items(trm_exec *exec, bool measured) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    double at = 0;
+    if (!measured) {
+        for (int32_t i = 0; i < program->steps_count; i++) {
+            at += program->steps[i].predicted_seconds;
+            p->step_end[i] = at;
+        }
+    }
+    p->backward_end = program->steps_count > 0 ? p->step_end[program->steps_count - 1] : 0;
+    double half = p->options.wire == TRM_FLOAT32 ? 1 : 0.5;
+    for (int32_t i = 0; i < program->params_count; i++) {
+        const trmi_param *param = &program->params[i];
+        bool ready = param->ready_step < program->steps_count;
+        int64_t bytes = trmi_round_up(program->buffers[param->param_buffer].bytes, 64);
+        p->items[i] = (trmi_bucket_item){
+            .bytes = (int64_t)((double)bytes * half),
+            .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
+            .skip = param->grad_buffer == 0 || trmi_parallel_is_layerwise(p, param->name)};
+    }
+}
+
+static int64_t begin_of(const trm_program *program, int32_t param) {
+    return param < program->params_count
+               ? program->buffers[program->params[param].param_buffer].offset / (int64_t)sizeof(float)
+               : program->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float);
+}
+
+static void fill_ranges(trm_exec *exec, int32_t count) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    for (int32_t i = 0; i < count; i++) {
+        const trmi_bucket *b = &p->cut[i];
+        int32_t last = b->first + b->count - 1;
+        int64_t begin = begin_of(program, b->first);
+        p->ranges[i] = (trmi_range){.begin = begin,
+                                    .count = begin_of(program, last + 1) - begin,
+                                    .ready_step = program->params[last].ready_step,
+                                    .counts = p->counts + (int64_t)i * p->size};
+    }
+    p->ranges_count = count;
+}
+
+/* Cuts a range into slices of whole blocks, as equal as those allow. */
+static void slice(trm_exec *exec, trmi_range *range, int64_t *block) {
+    trmi_parallel *p = exec->parallel;
+    int64_t end = range->begin + range->count, at = range->begin;
+    while (*block < p->blocks && trmi_update_block_offset(exec->update, *block) < range->begin) {
+        p->everyones[(*block)++] = 1;
+    }
+    for (int32_t r = 0; r < p->size; r++) {
+        int64_t ideal = range->begin + range->count * (r + 1) / p->size, next = end;
+        while (*block < p->blocks) {
+            int64_t offset = trmi_update_block_offset(exec->update, *block);
+            if (offset >= end || (r + 1 < p->size && offset >= ideal)) {
+                break;
+            }
+            p->mine[(*block)++] = r == p->rank;
+        }
+        if (r + 1 < p->size && *block < p->blocks) {
+            next = trmi_min_i64(end, trmi_update_block_offset(exec->update, *block));
+        }
+        range->counts[r] = next - at;
+        at = next;
+    }
+}
+
+static void slice_all(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    int64_t block = 0;
+    memset(p->mine, 0, (size_t)p->blocks);
+    memset(p->everyones, 0, (size_t)p->blocks);
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        slice(exec, &p->ranges[i], &block);
+    }
+    for (; block < p->blocks; block++) {
+        p->everyones[block] = 1;
+    }
+    for (int64_t b = 0; b < p->blocks; b++) {
+        p->mine[b] |= p->everyones[b];
+    }
+}
+
+trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_parallel_options *o = &p->options;
+    int32_t params = exec->program->params_count, count = 0;
+    fill_items(exec, measured);
+    if (o->bucket == TRM_BUCKET_AUTO) {
+        /* Every rank cuts by rank 0's times. */
+        const trm_collective op = {.kind = TRM_BROADCAST, .recv = p->items,
+                                   .count = (int64_t)params * (int64_t)sizeof *p->items,
+                                   .dtype = TRM_UINT8, .tag = "gradient times"};
+        TRMI_TRY(trm_comm_run(p->comm, &op, err));
+        count = trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut, &p->predicted_end);
+        if (count < 0) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut gradients into buckets");
+        }
+    } else if (o->bucket == TRM_BUCKET_LIST) {
+        TRMI_TRY(trmi_buckets_list(p->items, params, o->bucket_list, o->bucket_list_count, p->cut, &count,
+                                   err));
+    } else {
+        int64_t limit = o->bucket == TRM_BUCKET_SIZE ? o->bucket_bytes : 0;
+        count = trmi_buckets_fixed(p->items, params, limit, p->cut);
+    }
+    fill_ranges(exec, count);
+    if (o->shard_optimizer) {
+        slice_all(exec);
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,230 @@
+/* A step on many ranks: reductions started behind the kernels that complete their buckets. */
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { MEASURED_STEPS = 2, CHUNK = 16384 };
+
+static float *gradients_of(const trm_exec *exec) {
+    return exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+}
+
+/* ---- what travels -------------------------------------------------------------------------------------- */
+
+static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
+    bool bf16 = p->options.wire == TRM_BFLOAT16;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = begin; at < begin + count; at += CHUNK) {
+        int64_t end = at + CHUNK < begin + count ? at + CHUNK : begin + count;
+        for (int64_t i = at; i < end; i++) {
+            p->wire[i] = bf16 ? trmi_float_to_bf16(from[i]) : trmi_float_to_f16(from[i]);
+        }
+    }
+}
+
+static void unpack(const trmi_parallel *p, float *to, int64_t begin, int64_t count) {
+    bool bf16 = p->options.wire == TRM_BFLOAT16;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = begin; at < begin + count; at += CHUNK) {
+        int64_t end = at + CHUNK < begin + count ? at + CHUNK : begin + count;
+        for (int64_t i = at; i < end; i++) {
+            to[i] = bf16 ? trmi_bf16_to_float(p->wire[i]) : trmi_f16_to_float(p->wire[i]);
+        }
+    }
+}
+
+static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    float *gradients = gradients_of(exec);
+    if (exec->accumulator != NULL) {
+        const float *fresh = (const float *)exec->env.arena[TRMI_ARENA_GRAD];
+        trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
+                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+    }
+    if (p->wire != NULL) {
+        pack(p, gradients, range->begin, range->count);
+    }
+    const trm_collective op = {
+        .kind = p->options.shard_optimizer ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
+        .recv = p->wire != NULL ? (void *)(p->wire + range->begin) : (void *)(gradients + range->begin),
+        .count = range->count,
+        .counts = p->options.shard_optimizer ? range->counts : NULL,
+        .dtype = p->options.wire,
+        .reduce = p->options.sum ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
+        .tag = "gradients"};
+    return trm_comm_start(p->comm, &op, &range->request, err);
+}
+
+static int64_t slice_begin(const trmi_parallel *p, const trmi_range *range) {
+    int64_t begin = range->begin;
+    for (int32_t r = 0; r < p->rank; r++) {
+        begin += range->counts[r];
+    }
+    return begin;
+}
+
+/* Waits for all that was started, whatever happens; the first error counts. */
+static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trm_error later;
+    double begin = trmi_os_now();
+    if (p->agreement != NULL) {
+        trm_status ended = trm_request_wait(p->agreement, -1, status == TRM_OK ? err : &later);
+        p->agreement = NULL;
+        status = status == TRM_OK ? ended : status;
+    }
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        trmi_range *range = &p->ranges[i];
+        if (range->request == NULL) {
+            continue;
+        }
+        trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
+        range->request = NULL;
+        status = status == TRM_OK ? ended : status;
+        if (status == TRM_OK && p->wire != NULL) {
+            bool slices = p->options.shard_optimizer;
+            unpack(p, gradients_of(exec), slices ? slice_begin(p, range) : range->begin,
+                   slices ? range->counts[p->rank] : range->count);
+        }
+    }
+    p->exposed_seconds += trmi_os_now() - begin;
+    return status;
+}
+
+/* ---- forward and backward ------------------------------------------------------------------------------ */
+
+static trm_status run_measured(trm_exec *exec, int32_t begin, int32_t end, double start, trm_error *err) {
+    for (int32_t i = begin; i < end; i++) {
+        TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
+        exec->parallel->step_end[i] = trmi_os_now() - start;
+    }
+    return TRM_OK;
+}
+
+static trm_status start_agreement(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    p->valid = false;
+    *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec), .flag = p->flag};
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = p->agreed, .count = 4,
+                               .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_MEAN, .tag = "loss"};
+    return trm_comm_start(p->comm, &op, &p->agreement, err);
+}
+
+static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    double start = trmi_os_now();
+    bool measure = p->measured <= MEASURED_STEPS;
+    int32_t at = 0;
+    for (int32_t i = -1; i <= p->ranges_count; i++) {
+        int32_t to = i < 0 ? program->backward_begin
+                     : i == p->ranges_count || !last ? program->steps_count
+                                                     : p->ranges[i].ready_step + 1;
+        if (to > at) {
+            TRMI_TRY(measure ? run_measured(exec, at, to, start, err) : trmi_exec_run(exec, at, to, err));
+            at = to;
+        }
+        if (i < 0) {
+            TRMI_TRY(start_agreement(exec, err));
+        } else if (i < p->ranges_count && last) {
+            TRMI_TRY(start_range(exec, &p->ranges[i], err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where the
+ * bits are promised not to depend on time. */
+static trm_status recut(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    bool free_to = p->options.bucket == TRM_BUCKET_AUTO && !p->options.shard_optimizer &&
+                   trm_comm_deterministic(p->comm) == TRM_DETERMINISTIC_FALSE;
+    if (p->measured++ != MEASURED_STEPS || !free_to) {
+        return TRM_OK;
+    }
+    return trmi_parallel_cut(exec, true, err);
+}
+
+static void accumulate_skipped(trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i < program->params_count; i++) {
+        const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
+        if (p->items[i].skip) {
+            int64_t begin = b->offset / (int64_t)sizeof(float);
+            trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
+                                   b->bytes / (int64_t)sizeof(float), 1.0f / (float)exec->accumulate,
+                                   exec->accumulated == 0);
+        }
+    }
+}
+
+trm_status trmi_parallel_forward_backward(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    bool last = exec->accumulated + 1 >= exec->accumulate;
+    TRMI_TRY(recut(exec, err));
+    trm_error own = {.status = TRM_OK};
+    err = err != NULL ? err : &own;
+    trm_status status = run_steps(exec, last, err);
+    if (status != TRM_OK) {
+        trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
+    }
+    TRMI_TRY(finish(exec, status, err));
+    p->valid = true;
+    if (exec->accumulator != NULL) {
+        if (last) {
+            accumulate_skipped(exec);
+        } else {
+            trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
+                                   exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
+                                   1.0f / (float)exec->accumulate, exec->accumulated == 0);
+        }
+        exec->accumulated++;
+    }
+    return TRM_OK;
+}
+
+/* ---- update ---------------------------------------------------------------------------------------------- */
+
+trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err) {
+    trm_exec *exec = context;
+    trmi_parallel *p = exec->parallel;
+    for (int64_t i = 0; i < count; i++) {
+        p->sums[i] = sums[i];
+        sums[i] = p->everyones[i % p->blocks] ? 0 : sums[i];
+    }
+    TRMI_TRY(trm_comm_allreduce(p->comm, sums, count, TRM_FLOAT64, TRM_REDUCE_SUM, err));
+    for (int64_t i = 0; i < count; i++) {
+        sums[i] = p->everyones[i % p->blocks] ? p->sums[i] : sums[i];
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
+    int32_t any = *flag;
+    TRMI_TRY(trm_comm_allreduce(p->comm, &any, 1, TRM_INT32, TRM_REDUCE_MAX, err));
+    *flag = any != 0;
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (p == NULL || !p->options.shard_optimizer) {
+        return TRM_OK;
+    }
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        trmi_range *range = &p->ranges[i];
+        const trm_collective op = {.kind = TRM_ALLGATHERV,
+                                   .recv = (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,
+                                   .counts = range->counts, .dtype = TRM_FLOAT32, .tag = "parameters"};
+        TRMI_TRY(trm_comm_run(p->comm, &op, err));
+    }
+    p->exposed_seconds += trmi_os_now() - begin;
+    return TRM_OK;
+}

@@ -1,0 +1,438 @@
+/* n ranks with b samples each against one rank with n * b; and the ways to reduce against each other. */
+#include "check.h"
+
+#include "exec/exec.h"
+
+#include "base/rng.h"
+#include "comm/ranks.h"
+
+#include <math.h>
+
+enum { SAMPLES = 12, STEPS = 4, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 200, VALUES = 120000, RANKS = 4 };
+
+typedef struct setup {
+    trm_exec_options options;
+    const char *layerwise;
+    bool own_seeds, poison, no_norm;
+} setup;
+
+/* Shared with the ranks: what each of them saw. */
+typedef struct outcome {
+    float loss[STEPS * 4];
+    float values[VALUES];
+    int64_t count;
+    trm_status status;
+    trm_error error;
+    trm_parallel_info info;
+} outcome;
+
+typedef struct shared {
+    setup setup;
+    outcome of[RANKS];
+} shared;
+
+static trm_node norm_conv(trm_graph *g, trm_node x, int64_t in, bool norm) {
+    x = trm_conv2d(g, x, trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
+                                       TRM_INIT_HE_NORMAL_FAN_OUT),
+                   TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+    if (!norm) {
+        return x;
+    }
+    return trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+                          trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                          trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                          trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE),
+                          NULL);
+}
+
+static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
+    trm_graph_push_scope(g, "%s", name);
+    x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
+                   trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
+    trm_graph_pop_scope(g);
+    return x;
+}
+
+static trm_node network(trm_graph *g, int64_t batch, bool norm) {
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    trm_node skip = TRM_NO_NODE;
+    for (int i = 0; i < 3; i++) {
+        trm_graph_push_scope(g, "layer%d", i);
+        x = norm_conv(g, x, i == 0 ? 3 : CHANNELS, norm);
+        x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
+        skip = x;
+        trm_graph_pop_scope(g);
+    }
+    x = trm_global_avg_pool(g, x);
+    x = trm_relu(g, dense(g, "fc1", x, CHANNELS, HIDDEN));
+    x = trm_relu(g, dense(g, "fc2", x, HIDDEN, HIDDEN));
+    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, HIDDEN, CLASSES), label, NULL);
+}
+
+static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, trm_exec **out,
+                       trm_error *err) {
+    trm_graph *g;
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    trm_exec_options options = s->options;
+    options.loss = network(g, batch, !s->no_norm);
+    options.seed = s->own_seeds ? (uint64_t)(7 + rank) : 7;
+    options.threads = 1;
+    options.tuning_file = "";
+    options.parallel.comm = comm;
+    options.parallel.layerwise = s->layerwise != NULL ? &s->layerwise : NULL;
+    options.parallel.layerwise_count = s->layerwise != NULL;
+    status = trm_exec_create(g, &options, out, err);
+    trm_graph_destroy(g);
+    return status;
+}
+
+/* Samples [first, first + batch) of step `step`. */
+static void feed(trm_exec *exec, int step, int64_t first, int64_t batch) {
+    trm_tensor image, label;
+    trm_error err;
+    if (trm_exec_input(exec, "image", &image, &err) != TRM_OK ||
+        trm_exec_input(exec, "label", &label, &err) != TRM_OK) {
+        return;
+    }
+    int64_t each = 3 * SIZE * SIZE;
+    for (int64_t i = 0; i < batch * each; i++) {
+        uint64_t place = (uint64_t)(step * SAMPLES * each + first * each + i);
+        ((float *)image.data)[i] = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, place)) - 0.3f;
+    }
+    for (int64_t i = 0; i < batch; i++) {
+        ((int32_t *)label.data)[i] = (int32_t)((first + i + step) % CLASSES);
+    }
+}
+
+static trm_status step_all(trm_exec *exec, const setup *s, int rank, int64_t batch, outcome *o,
+                           trm_error *err) {
+    int32_t accumulate = s->options.accumulate > 1 ? s->options.accumulate : 1;
+    for (int step = 0; step < STEPS; step++) {
+        for (int32_t a = 0; a < accumulate; a++) {
+            feed(exec, step * accumulate + a, rank * batch, batch);
+            if (s->poison && rank == 1 && step == 2) {
+                trm_tensor image;
+                (void)!trm_exec_input(exec, "image", &image, err);
+                ((float *)image.data)[5] = NAN;
+            }
+            trm_status status = trm_exec_forward_backward(exec, err);
+            if (status != TRM_OK) {
+                return status;
+            }
+            o->loss[step * accumulate + a] = trm_exec_loss(exec);
+        }
+        trm_status status = trm_exec_update(exec, 0.05, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    return trm_exec_gather_slots(exec, err);
+}
+
+/* Parameters and slots; running statistics only where they are the same on all ranks. */
+static void take_values(trm_exec *exec, bool states, outcome *o) {
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if ((v.kind != TRM_VARIABLE_STATE || states) &&
+            o->count + trm_shape_count(&v.shape) <= VALUES) {
+            trm_exec_read(exec, i, o->values + o->count);
+            o->count += trm_shape_count(&v.shape);
+        }
+    }
+}
+
+static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outcome *o) {
+    trm_exec *exec = NULL;
+    *o = (outcome){0};
+    o->status = make(s, comm, rank, batch, &exec, &o->error);
+    if (o->status == TRM_OK) {
+        o->status = step_all(exec, s, rank, batch, o, &o->error);
+    }
+    if (o->status == TRM_OK) {
+        take_values(exec, comm == NULL || s->options.parallel.sync_batch_norm != 0, o);
+        trm_exec_parallel_info(exec, &o->info);
+    }
+    trm_exec_destroy(exec);
+}
+
+static void rank_main(rank_context *context) {
+    shared *all = context->arg;
+    trmi_bootstrap *bootstrap;
+    trm_comm *comm;
+    trm_error err;
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
+    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &err), err);
+    train(&all->setup, comm, context->rank, SAMPLES / context->size, &all->of[context->rank]);
+    trm_comm_destroy(comm);
+    bootstrap->table->destroy(bootstrap);
+}
+
+/* The outcomes of `ranks`; freed by drop. */
+static shared *play(setup s, int ranks, bool forked) {
+    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    all->setup = s;
+    if (ranks == 1) {
+        train(&s, NULL, 0, SAMPLES, &all->of[0]);
+    } else {
+        ranks_run(ranks, 0, forked, rank_main, all, "ranks");
+    }
+    return all;
+}
+static void drop(shared *all) { munmap(all, sizeof *all); }
+
+static shared *play_ok(setup s, int ranks) {
+    shared *all = play(s, ranks, false);
+    for (int r = 0; r < ranks; r++) {
+        CHECK_OK(all->of[r].status, all->of[r].error);
+    }
+    return all;
+}
+
+static void same_bits(const shared *a, const shared *b, int ranks, const char *what) {
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < STEPS * 4; i++) {
+            if (a->of[0].loss[i] != b->of[r].loss[i]) {
+                fail_msg("%s: loss %d of rank %d: %.9g and %.9g", what, i, r, (double)a->of[0].loss[i],
+                         (double)b->of[r].loss[i]);
+            }
+        }
+        assert_int_equal(a->of[0].count, b->of[r].count);
+        for (int64_t i = 0; i < a->of[0].count; i++) {
+            if (a->of[0].values[i] != b->of[r].values[i]) {
+                fail_msg("%s: value %ld of rank %d: %.9g and %.9g", what, (long)i, r,
+                         (double)a->of[0].values[i], (double)b->of[r].values[i]);
+            }
+        }
+    }
+}
+
+static double largest_difference(const shared *a, const shared *b, int ranks) {
+    double worst = 0;
+    for (int r = 0; r < ranks; r++) {
+        for (int i = 0; i < STEPS * 4; i++) {
+            worst = fmax(worst, fabs((double)(a->of[0].loss[i] - b->of[r].loss[i])));
+        }
+        assert_int_equal(a->of[0].count, b->of[r].count);
+        for (int64_t i = 0; i < a->of[0].count; i++) {
+            worst = fmax(worst, fabs((double)(a->of[0].values[i] - b->of[r].values[i])));
+        }
+    }
+    return worst;
+}
+
+static setup momentum(const char *backend) {
+    setup s = {.options = {.backend = backend,
+                           .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+                           .parallel = {.sync_batch_norm = -1}}};
+    return s;
+}
+
+/* ---- tests -------------------------------------------------------------------------------------------- */
+
+static void ranks_are_one_big_batch(void **state) {
+    static const char *const backends[] = {"ref", NULL};
+    for (int b = 0; b < 2; b++) {
+        setup s = momentum(backends[b]);
+        shared *one = play_ok(s, 1);
+        assert_true(one->of[0].loss[0] > 0.5f && one->of[0].loss[STEPS - 1] != one->of[0].loss[0]);
+        for (int n = 2; n <= RANKS; n++) {
+            shared *many = play_ok(s, n);
+            double worst = largest_difference(one, many, n);
+            printf("%s, %d ranks: largest difference %.2g\n", b ? "fast" : "ref", n, worst);
+            assert_true(worst < 1e-5);
+            drop(many);
+        }
+        drop(one);
+    }
+}
+
+static void processes_and_groups_and_sums(void **state) {
+    setup s = momentum(NULL);
+    shared *one = play_ok(s, 1);
+    shared *many = play(s, 2, true);
+    CHECK_OK(many->of[0].status, many->of[0].error);
+    CHECK_OK(many->of[1].status, many->of[1].error);
+    assert_true(largest_difference(one, many, 2) < 1e-5);
+    drop(many);
+    s.options.parallel.sync_batch_norm = 2; /* two groups of two: not the big batch, but the same on all */
+    many = play_ok(s, 4);
+    double worst = 0;
+    for (int i = 0; i < STEPS; i++) {
+        worst = fmax(worst, fabs((double)(one->of[0].loss[i] - many->of[0].loss[i])));
+    }
+    assert_true(worst > 1e-5 && worst < 1);
+    drop(many);
+    /* The sum of half-scaled gradients is the mean. */
+    s = momentum(NULL);
+    s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
+    s.no_norm = true;
+    shared *mean = play_ok(s, 2);
+    s.options.parallel.sum = true;
+    shared *sum = play_ok(s, 2);
+    assert_true(mean->of[0].loss[0] == sum->of[0].loss[0]);
+    assert_true(fabs((double)(mean->of[0].loss[1] - sum->of[0].loss[1])) > 1e-6);
+    drop(mean);
+    drop(sum);
+    drop(one);
+}
+
+static void a_sharded_optimizer_has_the_same_bits(void **state) {
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1},
+        {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1, .clip_norm = 0.5}};
+    for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++) {
+        for (int n = 2; n <= RANKS; n++) {
+            setup s = momentum(NULL);
+            s.options.optimizer = optimizers[i];
+            s.options.parallel.bucket = i % 2 ? TRM_BUCKET_OFF : TRM_BUCKET_AUTO;
+            shared *whole = play_ok(s, n);
+            s.options.parallel.shard_optimizer = true;
+            shared *slices = play_ok(s, n);
+            same_bits(whole, slices, n, "sharded");
+            drop(whole);
+            drop(slices);
+        }
+    }
+}
+
+static void every_cut_has_the_same_bits(void **state) {
+    static const int32_t list[] = {2, 3, 7};
+    for (int n = 2; n <= 3; n++) {
+        setup s = momentum(NULL);
+        shared *automatic = play_ok(s, n);
+        assert_true(automatic->of[0].info.buckets >= 1);
+        assert_int_equal(automatic->of[0].info.size, n);
+        const trm_parallel_options cuts[] = {{.bucket = TRM_BUCKET_OFF},
+                                             {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 50000},
+                                             {.bucket = TRM_BUCKET_SIZE, .bucket_bytes = 1 << 30},
+                                             {.bucket = TRM_BUCKET_LIST, .bucket_list = list, .bucket_list_count = 3}};
+        static const int32_t buckets[] = {15, 0, 1, 4};
+        for (int i = 0; i < 4; i++) {
+            s.options.parallel = cuts[i];
+            s.options.parallel.sync_batch_norm = -1;
+            shared *other = play_ok(s, n);
+            same_bits(automatic, other, n, "cut");
+            assert_true(buckets[i] == 0 || other->of[0].info.buckets == buckets[i]);
+            drop(other);
+        }
+        drop(automatic);
+    }
+}
+
+static void half_precision_travels_nearly_as_well(void **state) {
+    setup s = momentum(NULL);
+    shared *full = play_ok(s, 2);
+    for (int i = 0; i < 4; i++) {
+        s.options.parallel.wire = i % 2 ? TRM_FLOAT16 : TRM_BFLOAT16;
+        s.options.parallel.shard_optimizer = i >= 2;
+        shared *half = play_ok(s, 2);
+        double worst = 0;
+        for (int k = 0; k < STEPS; k++) {
+            worst = fmax(worst, fabs((double)(full->of[0].loss[k] - half->of[0].loss[k])));
+        }
+        assert_true(worst < 0.02 && worst > 0);
+        assert_int_equal(half->of[0].info.bytes * 2, full->of[0].info.bytes);
+        same_bits(half, half, 2, "ranks agree");
+        drop(half);
+    }
+    drop(full);
+}
+
+static void accumulated_gradients_travel_once(void **state) {
+    setup s = momentum(NULL);
+    s.options.accumulate = 3;
+    shared *one = play_ok(s, 1), *many = play_ok(s, 2);
+    assert_true(largest_difference(one, many, 2) < 1e-5);
+    s.options.parallel.shard_optimizer = true;
+    shared *slices = play_ok(s, 2);
+    same_bits(many, slices, 2, "sharded");
+    drop(one);
+    drop(many);
+    drop(slices);
+}
+
+static void ranks_begin_as_rank_0(void **state) {
+    setup s = momentum(NULL);
+    shared *same = play_ok(s, 2);
+    s.own_seeds = true;
+    shared *seeds = play_ok(s, 2);
+    same_bits(same, seeds, 2, "broadcast");
+    s.options.parallel.no_broadcast = true;
+    shared *apart = play_ok(s, 2);
+    assert_true(memcmp(apart->of[0].values, apart->of[1].values, 1000 * sizeof(float)) != 0);
+    drop(same);
+    drop(seeds);
+    drop(apart);
+}
+
+/* fc3 is each rank's own; everything else stays equal. */
+static void layerwise_parameters_stay(void **state) {
+    setup s = momentum(NULL);
+    s.layerwise = "fc3";
+    s.own_seeds = true;
+    for (int shard = 0; shard < 2; shard++) {
+        s.options.parallel.shard_optimizer = shard;
+        shared *all = play_ok(s, 2);
+        int64_t first = (int64_t)CHANNELS * 3 * 9; /* layer0.conv.weight comes first in the graph */
+        assert_true(memcmp(all->of[0].values, all->of[1].values, (size_t)first * sizeof(float)) == 0);
+        int64_t different = 0;
+        for (int64_t i = 0; i < all->of[0].count; i++) {
+            different += all->of[0].values[i] != all->of[1].values[i];
+        }
+        int64_t own = 2 * (HIDDEN * CLASSES + CLASSES); /* parameters and momentum */
+        assert_true(different > own / 2 && different <= own);
+        drop(all);
+    }
+}
+
+static void a_nan_stops_all_ranks(void **state) {
+    for (int shard = 0; shard < 2; shard++) {
+        setup s = momentum(NULL);
+        s.poison = true;
+        s.options.parallel.shard_optimizer = shard;
+        s.options.parallel.sync_batch_norm = shard ? -1 : 0;
+        shared *all = play(s, 3, false);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(all->of[r].status, TRM_DIVERGED);
+        }
+        assert_non_null(strstr(all->of[1].error.message, "input 'image'"));
+        assert_true(shard || strstr(all->of[0].error.message, "rank 1") != NULL);
+        drop(all);
+    }
+}
+
+static void impossible_options_are_refused(void **state) {
+    setup s = momentum(NULL);
+    s.options.parallel.sync_batch_norm = 3;
+    shared *all = play(s, 2, false);
+    assert_int_equal(all->of[0].status, TRM_INVALID);
+    assert_non_null(strstr(all->of[0].error.message, "groups of 3"));
+    drop(all);
+    s = momentum(NULL);
+    s.options.parallel.wire = TRM_INT32;
+    all = play(s, 2, false);
+    assert_int_equal(all->of[1].status, TRM_INVALID);
+    drop(all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_are_one_big_batch),
+        cmocka_unit_test(processes_and_groups_and_sums),
+        cmocka_unit_test(a_sharded_optimizer_has_the_same_bits),
+        cmocka_unit_test(every_cut_has_the_same_bits),
+        cmocka_unit_test(half_precision_travels_nearly_as_well),
+        cmocka_unit_test(accumulated_gradients_travel_once),
+        cmocka_unit_test(ranks_begin_as_rank_0),
+        cmocka_unit_test(layerwise_parameters_stay),
+        cmocka_unit_test(a_nan_stops_all_ranks),
+        cmocka_unit_test(impossible_options_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
