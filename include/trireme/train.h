@@ -106,6 +106,9 @@ typedef struct trm_model_options {
     bool no_fusion;
     int32_t accumulate;      /* batches per step; an epoch's last incomplete group is left out */
     const char *tuning_file;
+    /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own shard of
+     * the data, and losses, samples and evaluations are those of all ranks together. */
+    trm_parallel_options parallel;
     bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;
@@ -124,7 +127,7 @@ TRM_API const trm_graph *trm_model_graph(const trm_model *model, trm_node *logit
 TRM_API uint64_t trm_model_global_step(const trm_model *model);
 
 /* Ends the running trm_model_train after its current step, in sink mode too: callbacks save, and it
- * returns TRM_CANCELLED. Without a running one, the next returns at once.
+ * returns TRM_CANCELLED; with many ranks on all of them, one step later. Without a running one, the next returns at once.
  *   thread  any; may be called from a signal handler */
 TRM_API void trm_model_request_stop(trm_model *model);
 
@@ -220,7 +223,8 @@ TRM_API int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data)
 /* Saves the whole state through `writer` (trireme/save.h) as directory/ckpt-STEP: parameters and
  * states in part "model", slots in part "optimizer", and step, epoch, position in the data, seed
  * and notes. Only between steps: from a callback, or outside of training.
- *   error  those of trm_checkpoint_save: what was there before is intact */
+ *   error  those of trm_checkpoint_save: what was there before is intact
+ * With many ranks all call it and rank 0 writes; the writer of the others is not looked at. */
 TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer,
                                                trm_error *err);
 /* Takes everything from a checkpoint, or the newest sound one of a directory of several; damaged

@@ -346,8 +346,10 @@ bool trmi_exec_flagged(const trm_exec *exec) {
     return exec->parallel != NULL && exec->parallel->valid && exec->parallel->agreed->flag > 0;
 }
 
-trm_comm *trmi_exec_comm(const trm_exec *exec) {
-    return exec->parallel != NULL ? exec->parallel->comm : NULL;
+void trmi_exec_forget_flag(trm_exec *exec) {
+    if (exec->parallel != NULL && exec->parallel->agreed != NULL) {
+        exec->parallel->flag = exec->parallel->agreed->flag = 0;
+    }
 }
 
 void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {

@@ -94,7 +94,7 @@ trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err
 /* For the conductor: a flag that travels with the next step, and the sum of the last step's. */
 void trmi_exec_set_flag(struct trm_exec *exec, bool flag);
 bool trmi_exec_flagged(const struct trm_exec *exec);
-trm_comm *trmi_exec_comm(const struct trm_exec *exec); /* NULL with one rank */
+void trmi_exec_forget_flag(struct trm_exec *exec);
 /* A name of the options, or below one. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
 

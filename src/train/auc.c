@@ -5,6 +5,8 @@
  */
 #include "trireme/metrics.h"
 
+#include "train/model.h"
+
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -52,6 +54,17 @@ void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t
         auc->prediction_sum += z >= 0 ? 1 / (1 + exp(-z)) : exp(z) / (1 + exp(z));
         (positive ? auc->positives : auc->negatives)[bin_of(logits[i])]++;
     }
+}
+
+trm_status trmi_auc_add_ranks(trm_auc *auc, const trm_model *model, trm_error *err) {
+    double sums[2] = {auc->loss_sum, auc->prediction_sum};
+    TRMI_TRY(trmi_model_add_counts(model, auc->positives, BINS, err));
+    TRMI_TRY(trmi_model_add_counts(model, auc->negatives, BINS, err));
+    TRMI_TRY(trmi_model_add_counts(model, &auc->nans, 1, err));
+    TRMI_TRY(trmi_model_add(model, sums, 2, err));
+    auc->loss_sum = sums[0];
+    auc->prediction_sum = sums[1];
+    return TRM_OK;
 }
 
 void trm_auc_merge(trm_auc *into, const trm_auc *from) {

@@ -100,6 +100,9 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     c->saved_at = trmi_os_now();
     c->epoch = p->model->epoch;
     c->epoch_step = p->global_step > 0 ? p->model->epoch_step : -1;
+    if (trmi_model_rank(p->model) != 0) {
+        return TRM_OK; /* rank 0 writes */
+    }
     const trm_checkpoint_options options = {.keep = c->options.keep};
     return trm_checkpoint_writer_open(c->directory, &options, &c->writer, err);
 }
@@ -117,6 +120,9 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, trm_err
     c->epoch = model->epoch;
     c->epoch_step = model->epoch_step;
     c->saved_at = trmi_os_now();
+    if (trmi_model_rank(model) != 0) {
+        return TRM_OK;
+    }
     char path[4096];
     snprintf(path, sizeof path, "%s/ckpt-%llu", c->directory, (unsigned long long)p->global_step);
     return trmi_tell_checkpoint(p, path, err);
@@ -129,7 +135,12 @@ static bool is_due(const checkpoints *c, const trm_progress *p) {
 }
 
 static trm_status checkpoint_step(void *context, const trm_progress *p, trm_error *err) {
-    return is_due(context, p) ? checkpoint_save(context, p, err) : TRM_OK;
+    checkpoints *c = context;
+    bool due = is_due(c, p);
+    if (c->options.every_seconds > 0) { /* clocks differ */
+        TRMI_TRY(trmi_model_ask_first(p->model, &due, err));
+    }
+    return due ? checkpoint_save(c, p, err) : TRM_OK;
 }
 
 static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_error *err) {
@@ -144,6 +155,9 @@ static trm_status checkpoint_epoch(void *context, const trm_progress *p, trm_err
 static trm_status checkpoint_end(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     TRMI_TRY(checkpoint_save(c, p, err));
+    if (c->writer == NULL) {
+        return TRM_OK;
+    }
     trm_checkpoint_writer *writer = c->writer;
     c->writer = NULL;
     return trm_checkpoint_writer_close(writer, err);

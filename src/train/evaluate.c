@@ -69,6 +69,18 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, sums *s, t
     return TRM_OK;
 }
 
+/* The sums of all ranks, on every rank. */
+static trm_status add_ranks(trm_model *model, sums *s, trm_error *err) {
+    int64_t counts[7] = {s->samples, s->top.samples};
+    memcpy(counts + 2, s->top.hits, sizeof s->top.hits);
+    TRMI_TRY(trmi_model_add(model, &s->loss, 1, err));
+    TRMI_TRY(trmi_model_add_counts(model, counts, 7, err));
+    s->samples = counts[0];
+    s->top.samples = counts[1];
+    memcpy(s->top.hits, counts + 2, sizeof s->top.hits);
+    return is_binary(&model->evaluate) ? trmi_auc_add_ranks(model->auc, model, err) : TRM_OK;
+}
+
 static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
     const trmi_compiled *c = &model->evaluate;
     memset(out, 0, sizeof *out);
@@ -91,12 +103,14 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
     TRMI_TRY(ready(model, data, err));
+    TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
+    bool alone = trmi_model_comm(model) == NULL; /* else all go on to the end: a step tells of stops */
     double begin = trmi_os_now();
     sums s = {0};
     TRMI_TRY(trm_dataset_seek(data, 0, 0, err));
     int64_t batches = trm_dataset_epoch_batches(data);
     for (int64_t i = 0; i < batches; i++) {
-        if (atomic_load(&model->stop)) {
+        if (alone && atomic_load(&model->stop)) {
             return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request in batch %lld of an evaluation",
                              (long long)i + 1);
         }
@@ -104,6 +118,7 @@ trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluatio
         TRMI_TRY(trmi_next_batch(data, &batch, err));
         TRMI_TRY(one_batch(model, batch, &s, err));
     }
+    TRMI_TRY(add_ranks(model, &s, err));
     conclude(model, &s, out);
     out->seconds = trmi_os_now() - begin;
     return TRM_OK;

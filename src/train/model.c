@@ -91,6 +91,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     if (training) {
         exec.optimizer = o->optimizer;
         exec.accumulate = trmi_accumulate(model);
+        exec.parallel = o->parallel;
     } else {
         exec.outputs = &out->logits;
         exec.outputs_count = 1;

@@ -69,6 +69,23 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
 
 int32_t trmi_accumulate(const trm_model *model);
 
+/* ranks.c: the communicator, NULL with one rank; rank and size of it. */
+trm_comm *trmi_model_comm(const trm_model *model);
+int32_t trmi_model_rank(const trm_model *model);
+int32_t trmi_model_size(const trm_model *model);
+/* What every rank has returned: own failures stay, a rank that succeeded learns of another's. Statuses
+ * and `number` (the global step, say) must agree.   error  that of the rank itself, or INVALID */
+trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
+                            const char *what, trm_error *err);
+/* Rank 0's answer, on every rank. */
+trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err);
+/* Sums over the ranks. */
+trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err);
+trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count, trm_error *err);
+/* auc.c: what all ranks have added. */
+struct trm_auc;
+trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_error *err);
+
 /* From a callback of the running training: hands the news to all callbacks. */
 trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);

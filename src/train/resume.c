@@ -69,6 +69,10 @@ trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_
 
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
     trm_exec *exec = trm_model_exec(model);
+    TRMI_TRY(trm_exec_gather_slots(exec, err));
+    if (trmi_model_rank(model) != 0) {
+        return TRM_OK;
+    }
     trmi_arena arena = {0};
     trmi_text state = {0};
     trm_checkpoint_part parts[2] = {{.name = "model"}, {.name = "optimizer"}};
@@ -86,9 +90,10 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     const trm_checkpoint_info info = {
         .global_step = (int64_t)trm_exec_step(exec),
         .epoch = model->epoch,
-        .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch,
+        .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch *
+                         trmi_model_size(model),
         .seed = model->options.seed,
-        .world_size = 1,
+        .world_size = trmi_model_size(model),
         .config_json = model->options.description,
         .state_json = state.data,
     };
@@ -182,10 +187,8 @@ static bool ends_with(const char *text, const char *tail) {
     return a >= b && strcmp(text + a - b, tail) == 0;
 }
 
-trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
-                          trm_error *err) {
-    int32_t unused = 0;
-    skipped = skipped != NULL ? skipped : &unused;
+static trm_status load_here(trm_model *model, const char *path, bool partial, int32_t *skipped,
+                            trm_error *err) {
     *skipped = 0;
     trm_status status;
     if (ends_with(path, ".safetensors")) {
@@ -209,6 +212,14 @@ trm_status trm_model_load(trm_model *model, const char *path, bool partial, int3
                              trm_checkpoint_path(checkpoint), skipped, err);
     trm_checkpoint_close(checkpoint);
     return status;
+}
+
+trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
+                          trm_error *err) {
+    int32_t unused = 0;
+    skipped = skipped != NULL ? skipped : &unused;
+    trm_status status = load_here(model, path, partial, skipped, err);
+    return trmi_model_agree(model, status, *skipped, path, err);
 }
 
 /* ---- resuming ------------------------------------------------------------------------------------ */
@@ -250,10 +261,13 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
         return TRMI_FAIL(err, TRM_INVALID, "%s was made with seed %llu, this run has %llu", where,
                          (unsigned long long)info->seed, (unsigned long long)model->options.seed);
     }
-    if (s->batch != model->train.batch || s->accumulate != trmi_accumulate(model)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld and %d a step, this run "
-                         "has %lld and %d", where, (long long)s->batch, s->accumulate,
-                         (long long)model->train.batch, trmi_accumulate(model));
+    /* A step reads the same samples on any number of ranks, as long as they are as many. */
+    int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_size(model);
+    if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld (on %lld ranks) and %d a "
+                         "step, this run has %lld (on %lld) and %d", where, (long long)s->batch,
+                         (long long)ranks, s->accumulate, (long long)model->train.batch,
+                         (long long)now, trmi_accumulate(model));
     }
     int64_t slots = 0, saved = 0;
     trm_exec *exec = model->train.exec;
@@ -316,8 +330,10 @@ trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) 
         return TRMI_FAIL(err, TRM_INVALID, "a model made with evaluation_only loads, it cannot resume");
     }
     trm_checkpoint *checkpoint;
-    TRMI_TRY(trm_checkpoint_open(path, NULL, &checkpoint, err));
-    trm_status status = resume_from(model, checkpoint, err);
-    trm_checkpoint_close(checkpoint);
-    return status;
+    trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);
+    if (status == TRM_OK) {
+        status = resume_from(model, checkpoint, err);
+        trm_checkpoint_close(checkpoint);
+    }
+    return trmi_model_agree(model, status, (int64_t)trm_exec_step(model->train.exec), path, err);
 }

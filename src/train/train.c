@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "exec/parallel.h"
 
 #include <math.h>
 #include <string.h>
@@ -102,7 +103,7 @@ static trm_status one_batch(run *r, trm_error *err) {
                          (long long)r->batch, (long long)r->model->epoch);
     }
     r->batch++;
-    r->p.step_samples += batch->samples;
+    r->p.step_samples += batch->samples * trmi_model_size(r->model);
     TRMI_TRY(trmi_feed(c, batch, err));
     return trm_exec_forward_backward(c->exec, err);
 }
@@ -114,6 +115,7 @@ static trm_status one_step(run *r, trm_error *err) {
     r->p.step = r->model->epoch_step + 1;
     r->p.step_samples = 0;
     r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
+    trmi_exec_set_flag(exec, atomic_load(&r->model->stop) != 0);
     for (int32_t i = 0; i < batches; i++) {
         TRMI_TRY(one_batch(r, err));
         loss += (double)trm_exec_loss(exec);
@@ -141,12 +143,18 @@ static trm_status one_step(run *r, trm_error *err) {
 
 /* ---- an epoch -------------------------------------------------------------------------------- */
 
+/* With many ranks a request takes effect once a step has told all of them. */
+static bool is_stopped(const run *r) {
+    return trmi_model_comm(r->model) != NULL ? trmi_exec_flagged(r->model->train.exec)
+                                             : atomic_load(&r->model->stop) != 0;
+}
+
 static bool must_stop(run *r) {
     int64_t limit = r->options->steps;
     if (limit > 0 && trm_model_global_step(r->model) >= (uint64_t)limit) {
         r->finish = true;
     }
-    return r->finish || atomic_load(&r->model->stop);
+    return r->finish || is_stopped(r);
 }
 
 static trm_status run_steps(run *r, trm_error *err) {
@@ -249,6 +257,7 @@ static trm_status begin(run *r, trm_error *err) {
     r->p.global_step = trm_model_global_step(r->model);
     r->p.loss = r->model->loss;
     r->begin = trmi_os_now();
+    trmi_exec_forget_flag(r->model->train.exec);
     return CALL(r, on_begin, err);
 }
 
@@ -258,7 +267,7 @@ static trm_status go(run *r, trm_error *err) {
     while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
     }
-    r->p.stopping = atomic_load(&r->model->stop) != 0;
+    r->p.stopping = is_stopped(r);
     r->p.seconds = trmi_os_now() - r->begin;
     TRMI_TRY(CALL(r, on_end, err));
     if (r->p.stopping) {
@@ -275,6 +284,10 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     run r = {.model = model, .options = options};
     trm_status status = go(&r, err);
+    bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
+    if (alone && err != NULL && trmi_model_comm(model) != NULL) {
+        trm_comm_abort(trmi_model_comm(model), err); /* the others stop too, and say why */
+    }
     for (int32_t i = 0; i < r.callbacks_count; i++) {
         if (r.callbacks[i].destroy != NULL) {
             r.callbacks[i].destroy(r.callbacks[i].context);

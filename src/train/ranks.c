@@ -1,0 +1,68 @@
+/* What a model asks of the other ranks. Nothing here costs anything with one rank. */
+#include "train/model.h"
+
+#include "base/error.h"
+
+trm_comm *trmi_model_comm(const trm_model *model) {
+    trm_comm *comm = model->options.parallel.comm;
+    return comm != NULL && trm_comm_size(comm) > 1 ? comm : NULL;
+}
+
+int32_t trmi_model_rank(const trm_model *model) {
+    trm_comm *comm = trmi_model_comm(model);
+    return comm != NULL ? trm_comm_rank(comm) : 0;
+}
+
+int32_t trmi_model_size(const trm_model *model) {
+    trm_comm *comm = trmi_model_comm(model);
+    return comm != NULL ? trm_comm_size(comm) : 1;
+}
+
+trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
+                            const char *what, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    if (comm == NULL) {
+        return status;
+    }
+    /* Largest and smallest of both: equal everywhere, or not. */
+    int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
+    trm_error broken = {.status = TRM_OK};
+    trm_status reached = trm_comm_allreduce(comm, values, 4, TRM_INT64, TRM_REDUCE_MAX, &broken);
+    if (status != TRM_OK && status != TRM_END) {
+        return status;
+    }
+    if (reached != TRM_OK) {
+        return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
+    }
+    if (values[0] != -values[1]) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: it succeeded on some ranks only; every rank must see the "
+                         "same files", what);
+    }
+    if (values[2] != -values[3]) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the ranks found steps from %lld to %lld; every rank must "
+                         "see the same files", what, (long long)-values[3], (long long)values[2]);
+    }
+    return status;
+}
+
+trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    int32_t value = *answer;
+    if (comm != NULL) {
+        TRMI_TRY(trm_comm_broadcast(comm, &value, 1, TRM_INT32, 0, err));
+    }
+    *answer = value != 0;
+    return TRM_OK;
+}
+
+trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    return comm == NULL ? TRM_OK
+                        : trm_comm_allreduce(comm, values, count, TRM_FLOAT64, TRM_REDUCE_SUM, err);
+}
+
+trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count, trm_error *err) {
+    trm_comm *comm = trmi_model_comm(model);
+    return comm == NULL ? TRM_OK
+                        : trm_comm_allreduce(comm, values, count, TRM_INT64, TRM_REDUCE_SUM, err);
+}

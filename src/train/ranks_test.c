@@ -1,0 +1,236 @@
+/* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all. */
+#include "check.h"
+
+#include "trireme/callbacks.h"
+#include "trireme/train.h"
+
+#include "base/os.h"
+#include "comm/ranks.h"
+
+#include <math.h>
+
+enum { GLOBAL_BATCH = 16, EPOCH_STEPS = 16, LOSSES = 64, SEED = 11 };
+
+typedef struct outcome {
+    float loss[LOSSES];
+    int32_t steps;
+    trm_evaluation evaluation;
+    trm_status status;
+    trm_error error;
+    float weights[2048];
+    int32_t checkpoints;
+} outcome;
+
+typedef struct plan {
+    char folder[64];
+    int64_t epochs;
+    int64_t stop_at; /* this rank-1 step asks to stop */
+    bool shard, resume, lonely;
+    outcome of[4];
+} plan;
+
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    trm_node x = trm_avg_pool(g, trm_inputs_get(inputs, "image"), &(trm_pool_options){.kernel = {8, 8}});
+    x = trm_reshape(g, x, trm_shape_of(-1, 48));
+    trm_node w = trm_parameter(g, "fc.weight", trm_shape_of(10, 48), TRM_INIT_LINEAR);
+    return trm_linear(g, x, w, trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO));
+}
+
+static trm_status shapes(trm_usage usage, int size, int rank, trm_dataset **out, trm_error *err) {
+    const trm_dataset_spec spec = {.kind = "auto", .path = "synth", .usage = usage, .seed = SEED,
+                                   .batch_size = GLOBAL_BATCH / size, .shard_count = size,
+                                   .shard_index = rank, .no_augment = true, .prefetch_depth = -1,
+                                   .shapes = &(trm_shapes_options){.train_count = 256, .test_count = 70}};
+    return trm_dataset_open(&spec, out, err);
+}
+
+typedef struct watcher {
+    plan *p;
+    outcome *o;
+    trm_model *model;
+    int rank;
+} watcher;
+
+static trm_status saw_step(void *context, const trm_progress *p, trm_error *err) {
+    watcher *w = context;
+    w->o->loss[w->o->steps++ % LOSSES] = p->loss;
+    if (p->samples != (int64_t)p->epoch_samples && p->epoch == 1) {
+        return TRM_INTERNAL;
+    }
+    if (w->p->stop_at > 0 && w->rank == 1 && (int64_t)p->global_step == w->p->stop_at) {
+        trm_model_request_stop(w->model);
+    }
+    if (w->p->lonely && w->rank == 1 && p->global_step == 5) {
+        snprintf(err->message, sizeof err->message, "a callback of rank 1 fails");
+        err->status = TRM_IO;
+        return TRM_IO;
+    }
+    return TRM_OK;
+}
+
+static trm_status saw_checkpoint(void *context, const trm_progress *p, trm_error *err) {
+    ((watcher *)context)->o->checkpoints++;
+    return TRM_OK;
+}
+
+static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, trm_error *err) {
+    trm_dataset *train = NULL, *test = NULL;
+    trm_model *model = NULL;
+    trm_status status = shapes(TRM_USAGE_TRAIN, size, rank, &train, err);
+    status = status == TRM_OK ? shapes(TRM_USAGE_TEST, size, rank, &test, err) : status;
+    const trm_model_options options = {
+        .network = network, .data = train, .backend = "ref", .seed = SEED, .threads = 1,
+        .learning_rate = {.base = 0.03},
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .parallel = {.comm = comm, .shard_optimizer = p->shard}};
+    status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
+    if (status == TRM_OK && p->resume) {
+        status = trm_model_resume(model, p->folder, err);
+    }
+    watcher w = {p, o, model, rank};
+    trm_train_options training = {
+        .data = train, .epochs = p->epochs,
+        .callbacks = {{.on_step_end = saw_step, .on_checkpoint = saw_checkpoint, .context = &w}}};
+    if (p->folder[0] != '\0') {
+        training.callbacks[1] =
+            trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = p->folder, .every_seconds = 1000,
+                                                                 .every_steps = 10});
+    }
+    status = status == TRM_OK ? trm_model_train(model, &training, err) : status;
+    if (status == TRM_OK) {
+        status = trm_model_evaluate(model, test, &o->evaluation, err);
+    }
+    for (int32_t i = 0, at = 0; model != NULL && i < 2; i++) {
+        trm_variable v = trm_exec_variable(trm_model_exec(model), i);
+        trm_exec_read(trm_model_exec(model), i, o->weights + at);
+        at += (int32_t)trm_shape_count(&v.shape);
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(train);
+    trm_dataset_destroy(test);
+    return status;
+}
+
+static void rank_main(rank_context *context) {
+    plan *p = context->arg;
+    trmi_bootstrap *bootstrap;
+    trm_comm *comm;
+    trm_error err;
+    outcome *o = &p->of[context->rank];
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
+    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &err), err);
+    o->status = go(p, comm, context->size, context->rank, o, &o->error);
+    trm_comm_destroy(comm);
+    bootstrap->table->destroy(bootstrap);
+}
+
+static plan *play(const plan *given, int ranks) {
+    plan *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *p = *given;
+    if (ranks == 1) {
+        p->of[0].status = go(p, NULL, 1, 0, &p->of[0], &p->of[0].error);
+    } else {
+        ranks_run(ranks, 0, false, rank_main, p, "ranks");
+    }
+    return p;
+}
+static void drop(plan *p) { munmap(p, sizeof *p); }
+
+static char folder[64];
+static int make_folder(void **state) {
+    strcpy(folder, "/tmp/trireme_ranks_XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+static int remove_folder(void **state) {
+    trm_error err;
+    return trmi_os_remove_tree(NULL, folder, &err) != TRM_OK;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------- */
+
+static void ranks_train_and_evaluate_as_one(void **state) {
+    const plan given = {.epochs = 2};
+    plan *one = play(&given, 1);
+    CHECK_OK(one->of[0].status, one->of[0].error);
+    assert_int_equal(one->of[0].steps, 2 * EPOCH_STEPS);
+    for (int n = 2; n <= 4; n += 2) {
+        plan *many = play(&given, n);
+        for (int r = 0; r < n; r++) {
+            CHECK_OK(many->of[r].status, many->of[r].error);
+            assert_int_equal(many->of[r].steps, one->of[0].steps);
+            for (int i = 0; i < one->of[0].steps; i++) {
+                CHECK_CLOSE(many->of[r].loss[i], one->of[0].loss[i], 1e-5);
+            }
+            assert_int_equal(many->of[r].evaluation.samples, 70);
+            CHECK_CLOSE(many->of[r].evaluation.loss, one->of[0].evaluation.loss, 1e-5);
+            CHECK_CLOSE(many->of[r].evaluation.top1, one->of[0].evaluation.top1, 1e-9);
+        }
+        drop(many);
+    }
+    drop(one);
+}
+
+/* Rank 1 asks; all stop after the same step, rank 0 has saved, and all go on with the same bits. */
+static void ranks_stop_and_resume_together(void **state) {
+    for (int shard = 0; shard < 2; shard++) {
+        make_folder(NULL);
+        plan given = {.epochs = 2, .shard = shard};
+        plan *straight = play(&given, 2);
+        CHECK_OK(straight->of[0].status, straight->of[0].error);
+        strcpy(given.folder, folder);
+        given.stop_at = 20;
+        plan *stopped = play(&given, 2);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(stopped->of[r].status, TRM_CANCELLED);
+            assert_int_equal(stopped->of[r].steps, 21);
+            assert_int_equal(stopped->of[r].checkpoints, r == 0 ? 3 : 0); /* 10, 20, 21 */
+        }
+        given.stop_at = 0;
+        given.resume = true;
+        plan *resumed = play(&given, 2);
+        for (int r = 0; r < 2; r++) {
+            CHECK_OK(resumed->of[r].status, resumed->of[r].error);
+            assert_int_equal(resumed->of[r].steps, 2 * EPOCH_STEPS - 21);
+            assert_memory_equal(resumed->of[r].weights, straight->of[r].weights, 490 * sizeof(float));
+        }
+        drop(stopped);
+        drop(resumed);
+        /* One rank with the whole batch goes on from what two have saved. */
+        given.epochs = 3;
+        plan *alone = play(&given, 1);
+        CHECK_OK(alone->of[0].status, alone->of[0].error);
+        assert_int_equal(alone->of[0].steps, EPOCH_STEPS);
+        drop(alone);
+        drop(straight);
+        remove_folder(NULL);
+    }
+}
+
+static void a_failing_rank_stops_the_others(void **state) {
+    const plan given = {.epochs = 2, .lonely = true};
+    plan *all = play(&given, 3);
+    assert_int_equal(all->of[1].status, TRM_IO);
+    for (int r = 0; r < 3; r += 2) {
+        assert_true(all->of[r].status != TRM_OK);
+        assert_non_null(strstr(all->of[r].error.message, "a callback of rank 1 fails"));
+    }
+    drop(all);
+}
+
+static void a_checkpoint_that_one_rank_lacks_is_refused(void **state) {
+    plan given = {.epochs = 1, .resume = true};
+    strcpy(given.folder, "/tmp/trireme-no-such-folder");
+    plan *all = play(&given, 2);
+    assert_true(all->of[0].status == all->of[1].status && all->of[0].status != TRM_OK);
+    drop(all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_train_and_evaluate_as_one),
+        cmocka_unit_test(ranks_stop_and_resume_together),
+        cmocka_unit_test(a_failing_rank_stops_the_others),
+        cmocka_unit_test(a_checkpoint_that_one_rank_lacks_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
