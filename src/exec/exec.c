@@ -182,7 +182,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
     if (exec->share == NULL) {
-        trmi_exec_initialise(exec);
+        TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     return trmi_parallel_begin(exec, err);
 }

@@ -43,7 +43,7 @@ struct trm_exec {
 
 /* exec_variables.c */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
-void trmi_exec_initialise(trm_exec *exec);
+trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);

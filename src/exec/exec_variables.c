@@ -75,26 +75,32 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     return (char *)trmi_update_slot(exec->update, slot) + b->offset;
 }
 
-void trmi_exec_initialise(trm_exec *exec) {
+static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
-    int64_t largest = 1;
-    for (int32_t i = 0; i < exec->variables_count; i++) {
-        const trm_variable *v = &exec->variables[i];
-        int64_t bytes = trm_shape_count(&v->shape) * (int64_t)trm_dtype_bytes(v->dtype);
-        largest = bytes > largest ? bytes : largest;
+    const trm_variable *v = &exec->variables[index];
+    const trmi_buffer *b = &p->buffers[exec->variable_buffers[index]];
+    const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
+    void *plain = trmi_alloc((size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype));
+    if (plain == NULL) {
+        return false;
     }
-    void *plain = trmi_alloc((size_t)largest);
-    for (int32_t i = 0; i < exec->variables_count && plain != NULL; i++) {
-        const trm_variable *v = &exec->variables[i];
-        if (v->kind == TRM_VARIABLE_SLOT) {
-            continue;
-        }
-        const trmi_buffer *b = &p->buffers[exec->variable_buffers[i]];
-        const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
-        trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
-        trm_exec_write(exec, i, plain);
-    }
+    trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
+    trm_exec_write(exec, index, plain);
     trmi_free(plain);
+    return true;
+}
+
+/* Each variable is a function of (seed, name, element): any thread may make it. */
+trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
+    int32_t failed = 0;
+#pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        if (exec->variables[i].kind != TRM_VARIABLE_SLOT) {
+            failed += !initialise_one(exec, i);
+        }
+    }
+    return failed == 0 ? TRM_OK
+                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", failed);
 }
 
 int32_t trm_exec_variable_count(const trm_exec *exec) { return exec->variables_count; }

@@ -109,7 +109,7 @@ static trm_status make_blocks(trmi_update *u, trm_error *err) {
 
 static trm_status make_slots(trmi_update *u, trm_error *err) {
     for (int32_t s = 0; s < u->slots_count; s++) {
-        u->slots[s] = trmi_alloc((size_t)u->count * sizeof(float));
+        u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
         if (u->slots[s] == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of optimiser slots",
                              (double)u->count * 4 * u->slots_count / 1e9);
@@ -176,7 +176,7 @@ void trmi_update_destroy(trmi_update *u) {
         trmi_update_rows_free(&u->rows[i]);
     }
     for (int32_t s = 0; s < TRMI_UPDATE_SLOTS_MAX; s++) {
-        trmi_free(u->slots[s]);
+        trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
     }
     trmi_free(u->rows);
     trmi_free(u->segments);
