@@ -30,6 +30,14 @@ static void fresh_dir(void) {
     assert_int_equal(mkdir(scratch, 0777), 0);
 }
 
+/* The thread sanitizer makes a fork very slow and has nothing to find in a child: it sees a part.
+ */
+#if defined(__SANITIZE_THREAD__)
+enum { STEP_OF_SWEEP = 7 };
+#else
+enum { STEP_OF_SWEEP = 1 };
+#endif
+
 enum { COUNT = 20000 }; /* 80 KB: gathered pieces and direct ones */
 
 /* Opens a writer on `table`, saves step `step` with `value` everywhere, closes. */
@@ -153,7 +161,7 @@ static void failing_calls(fault_kind kind, int error) {
         const scenario *s = &scenarios[i];
         int calls = calls_of(s), failures = 0, made;
         assert_in_range(calls, 25, 200);
-        for (int k = 1; k <= calls; k++) {
+        for (int k = 1; k <= calls; k += STEP_OF_SWEEP) {
             prepare(s);
             const trmi_os *table = fault_arm(&os, kind, k, "");
             os.error = error;
@@ -171,7 +179,7 @@ static void failing_calls(fault_kind kind, int error) {
             recover();
         }
         /* Calls whose failure does no harm: closing, clearing away. All others are reported. */
-        assert_true(failures >= calls / 3);
+        assert_true(failures >= calls / STEP_OF_SWEEP / 3);
         print_message("scenario %d: %d calls, %d of the failures reported\n", i, calls, failures);
     }
 }
@@ -192,7 +200,7 @@ static void dying(fault_kind kind) {
     for (int i = 0; i < SCENARIOS; i++) {
         const scenario *s = &scenarios[i];
         int calls = calls_of(s), seen_old = 0, seen_new = 0;
-        for (int k = 1; k <= calls; k++) {
+        for (int k = 1; k <= calls; k += STEP_OF_SWEEP) {
             prepare(s);
             int made, outcome = save_in_child(fault_arm(&os, kind, k, scratch), s, &made);
             if (kind == FAULT_POWER_CUT) {

@@ -94,50 +94,85 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
     return TRM_OK;
 }
 
-/* One round over the directory. TRM_PENDING: it changed under us, look again. */
+/* What one round over the directory has found out so far. */
+typedef struct search {
+    const char *dir;
+    trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
+    bool first_is_newest;
+    int64_t skipped;
+} search;
+
+/* Names a damaged one in the log. TRM_PENDING: it is not damaged but gone, pruned meanwhile. */
+static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
+                               const trm_error *problem) {
+    char path[TRMI_PATH_BYTES];
+    struct stat info;
+    TRMI_TRY(trmi_path_join(path, s->dir, slot->name, NULL));
+    if (stat(path, &info) != 0 && errno == ENOENT) {
+        return TRM_PENDING;
+    }
+    trmi_log(TRM_LOG_WARN, "save", "%s: damaged, skipped: %s", path, problem->message);
+    if (s->skipped++ == 0 || (!s->first_is_newest && slot->sequence >= 0)) {
+        s->first = *problem;
+        s->first_is_newest = slot->sequence >= 0;
+    }
+    return TRM_OK;
+}
+
+/* Those whose manifest cannot be used: nobody knows how new they are, so all are named. One by a
+ * newer trireme is not damaged: going back behind it must be the user's choice. */
+static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, trm_error *err) {
+    for (int64_t i = 0; i < list->count; i++) {
+        const trmi_checkpoint_slot *slot = &list->slots[i];
+        if (slot->sequence >= 0) {
+            continue;
+        }
+        if (slot->problem.status == TRM_UNSUPPORTED) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s", slot->problem.message);
+        }
+        TRMI_TRY(skip_damaged(s, slot, &slot->problem));
+    }
+    return TRM_OK;
+}
+
+/* Tries those with a manifest, newest first. TRM_END: none of them is good. */
+static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
+                                  const trm_checkpoint_open_options *options, trm_checkpoint **out,
+                                  trm_error *err) {
+    for (int64_t i = 0; i < list->count && list->slots[i].sequence >= 0; i++) {
+        char path[TRMI_PATH_BYTES];
+        trm_error problem;
+        TRMI_TRY(trmi_path_join(path, s->dir, list->slots[i].name, err));
+        trm_status status = open_one(path, options, out, &problem);
+        if (status == TRM_OK) {
+            (*out)->skipped = s->skipped;
+            return TRM_OK;
+        }
+        if (status == TRM_NOMEM) {
+            return TRMI_FAIL(err, TRM_NOMEM, "%s", problem.message);
+        }
+        TRMI_TRY(skip_damaged(s, &list->slots[i], &problem));
+    }
+    return TRM_END;
+}
+
+/* One round. TRM_END: the directory has none. TRM_PENDING: it changed under us, look again. */
 static trm_status open_newest(const char *dir, const trm_checkpoint_open_options *options,
                               trm_checkpoint **out, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(dir, &list, err));
-    trm_status status = TRM_END;
-    trm_error first = {0};
-    int64_t skipped = 0;
-    for (int64_t i = 0; i < list.count; i++) {
-        trmi_checkpoint_slot *slot = &list.slots[i];
-        char path[TRMI_PATH_BYTES];
-        struct stat info;
-        trm_error problem = slot->problem;
-        status = trmi_path_join(path, dir, slot->name, &problem);
-        if (status == TRM_OK) {
-            status = slot->sequence < 0 ? (trm_status)slot->problem.status
-                                        : open_one(path, options, out, &problem);
-        }
-        if (status == TRM_OK) {
-            (*out)->skipped = skipped;
-            break;
-        }
-        /* One by a newer trireme is not damaged: going back behind it must be the user's choice. */
-        if (status == TRM_NOMEM || status == TRM_UNSUPPORTED) {
-            skipped = 0;
-            first = problem;
-            break;
-        }
-        if (stat(path, &info) != 0 && errno == ENOENT) {
-            status = TRM_PENDING;
-            break;
-        }
-        trmi_log(TRM_LOG_WARN, "save", "%s: damaged, skipped: %s", path, problem.message);
-        if (skipped++ == 0) {
-            first = problem;
-        }
+    search s = {.dir = dir};
+    trm_status status = skip_unreadable(&s, &list, err);
+    if (status == TRM_OK) {
+        status = open_first_good(&s, &list, options, out, err);
     }
-    if (status != TRM_OK && status != TRM_PENDING && status != TRM_END) {
-        status = (trm_status)first.status; /* of the newest */
+    if (status == TRM_END && s.skipped > 0) {
+        status = (trm_status)s.first.status;
         if (err != NULL) {
-            *err = first;
+            *err = s.first;
         }
-        if (skipped > 1) {
-            trmi_error_append(err, " (and none of the other %" PRId64 " is good)", skipped - 1);
+        if (s.skipped > 1) {
+            trmi_error_append(err, " (and none of the other %" PRId64 " is good)", s.skipped - 1);
         }
     }
     trmi_checkpoint_list_free(&list);

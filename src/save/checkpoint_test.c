@@ -231,9 +231,27 @@ static void a_newer_format_is_not_passed_over(void **state) {
         trmi_os_replace_file(NULL, in_dir("ckpt-2/manifest.json"), text.data, text.length, &err),
         err);
     trmi_text_free(&text);
-    /* Sorted last, since nothing of it can be read, but still decisive when it is reached. */
+    /* Although ckpt-1 is good: going back behind it must be the user's choice. */
+    CHECK_FAILS(trm_checkpoint_open(dir, NULL, &found, &err), TRM_UNSUPPORTED, err,
+                "format version 2, this trireme reads up to 1");
     CHECK_FAILS(trm_checkpoint_open(in_dir("ckpt-2"), NULL, &found, &err), TRM_UNSUPPORTED, err,
                 "format version 2");
+}
+
+/* The newest one is unusable to the point that nobody can say how new it is: it is still named. */
+static void a_damaged_manifest_is_named(void **state) {
+    trm_error err;
+    trm_checkpoint *found;
+    save_steps(-1, 1, 2);
+    change_byte(in_dir("ckpt-2/manifest.json"), 30);
+    logged[0] = '\0';
+    trm_log_set_sink(remember_log, NULL, TRM_LOG_WARN);
+    CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
+    trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
+    assert_int_equal(trm_checkpoint_info_of(found)->global_step, 1);
+    assert_int_equal(trm_checkpoint_skipped(found), 1);
+    assert_non_null(strstr(logged, "ckpt-2/manifest.json: damaged"));
+    trm_checkpoint_close(found);
 }
 
 static void old_ones_are_pruned(void **state) {
@@ -439,6 +457,21 @@ static void locks_of_the_dead_are_taken_over(void **state) {
     assert_false(exists(in_dir(TRMI_LOCK_NAME)));
 }
 
+static void a_lock_shows_signs_of_life(void **state) {
+    trm_error err;
+    struct stat info;
+    trm_checkpoint_writer *writer = open_writer(1);
+    struct timespec before[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, in_dir(TRMI_LOCK_NAME), before, 0), 0);
+    double deadline = trmi_os_now() + 60; /* it is due every 5 s */
+    do {
+        usleep(100000);
+        assert_int_equal(stat(in_dir(TRMI_LOCK_NAME), &info), 0);
+    } while (info.st_mtim.tv_sec == 1000 && trmi_os_now() < deadline);
+    assert_int_not_equal(info.st_mtim.tv_sec, 1000);
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+}
+
 static void *leave_later(void *writer) {
     usleep(200000);
     trm_error err;
@@ -476,6 +509,7 @@ int main(void) {
         TEST(damage_is_named_and_skipped),
         TEST(no_changed_manifest_is_accepted),
         TEST(a_newer_format_is_not_passed_over),
+        TEST(a_damaged_manifest_is_named),
         TEST(old_ones_are_pruned),
         TEST(two_good_ones_always_stay),
         TEST(marks_of_dead_readers_do_not_count),
@@ -486,6 +520,7 @@ int main(void) {
         TEST(bad_input_is_refused),
         TEST(one_writer_at_a_time),
         TEST(locks_of_the_dead_are_taken_over),
+        TEST(a_lock_shows_signs_of_life),
         TEST(waiting_for_the_lock),
         TEST(left_overs_are_cleared),
     };
