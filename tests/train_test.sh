@@ -20,7 +20,8 @@ same() { # DIR DIR: the newest checkpoints have the same bits
 }
 
 # ---- straight, with events
-train --output "$work/a" --json --log-every 1 --eval-every-epochs 1 > "$work/a.json" || fail "train"
+train --output "$work/a" --json --log-every 1 --eval-every-epochs 1 --metrics "$work/a/metrics.csv" \
+    --tensorboard --histogram-epochs 3 > "$work/a.json" || fail "train"
 python3 - "$work/a.json" << 'END' || fail "events of train"
 import json, sys
 events = [json.loads(line) for line in open(sys.argv[1])]
@@ -34,6 +35,14 @@ for e in steps:
     assert e["loss"] > 0 and e["images_per_second"] > 0 and e["learning_rate"] > 0
 assert events[-1]["global_step"] == 36 and events[-1]["peak_bytes"] > 1e6
 END
+
+[ "$(grep -c '^[0-9]*,step,' "$work/a/metrics.csv")" = 36 ] && [ "$(grep -c '^[0-9]*,eval,' "$work/a/metrics.csv")" = 3 ] ||
+    fail "metrics: $(cat "$work/a/metrics.csv")"
+"$trireme" inspect "$(ls "$work"/a/events.out.tfevents.*)" > "$work/out" || fail "inspect of the event file"
+grep -q "train/loss: 36 points" "$work/out" && grep -q "eval/top1: 3 points" "$work/out" &&
+    grep -q "conv1.weight: 1 histograms" "$work/out" && grep -q "graph of" "$work/out" || fail "event file: $(cat "$work/out")"
+"$trireme" inspect "$work/a" --json > "$work/out" || fail "inspect of the run"
+python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/out" || fail "inspect --json"
 
 # ---- sink mode: one line an epoch, the same bits
 train --output "$work/sink" --sink --json --log-every 1 > "$work/sink.json" || fail "train --sink"
@@ -66,6 +75,16 @@ done
 echo "killed $kills times"
 train --output "$work/b" --resume --quiet > /dev/null || fail "the last resume"
 same "$work/a" "$work/b" 36
+
+# ---- a resumed run continues its metrics: no step twice, none missing
+# shellcheck disable=SC2086
+for steps in 7 20; do
+    "$trireme" train lenet $data $recipe --epochs 3 --steps $steps --output "$work/m" --resume --quiet --log-every 1 \
+        --metrics "$work/m/metrics.csv" --save-every-steps 4 > /dev/null || fail "train --steps $steps"
+    rm -rf "$work/m/ckpt-$steps" # as after a crash: the checkpoint before is used
+done
+train --output "$work/m" --resume --quiet --log-every 1 --metrics "$work/m/metrics.csv" > /dev/null || fail "resume with metrics"
+awk -F, '$2 == "step" { print $1 }' "$work/m/metrics.csv" | cmp - <(seq 1 36) || fail "steps in $(cat "$work/m/metrics.csv")"
 
 # ---- SIGTERM and SIGINT: finish the step, save, 143 and 130
 for signal in TERM INT; do

@@ -54,6 +54,22 @@ typedef struct trm_early_stop_options {
 /* Stops when the watched value no longer improves. Its memory travels in checkpoints. */
 TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
 
+/* A file of metrics (trireme/save_events.h): a line every `every` steps (0 = 1), at the end of each
+ * epoch, and for each evaluation. `path` ends in .csv or .jsonl. A resumed run continues the file:
+ * lines of steps that come again are dropped first. A full disk is said once in the log and does
+ * not stop training. */
+TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
+
+typedef struct trm_tensorboard_options {
+    const char *directory;
+    int64_t every_steps;      /* scalars; 0 = 100 */
+    int64_t histogram_epochs; /* parameters' histograms every so many epochs; 0 = none */
+    bool graph;               /* the network, once */
+} trm_tensorboard_options;
+/* An event file: loss, learning rate, images per second, evaluation, on request histograms and the
+ * graph. A resumed run begins a new file that says from which step on. */
+TRM_API trm_callback trm_tensorboard(const trm_tensorboard_options *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,9 +35,9 @@ typedef struct app_options {
     double label_smoothing, clip_norm;
     bool sink;
     /* output */
-    const char *output, *init;
-    bool resume;
-    int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop;
+    const char *output, *init, *metrics;
+    bool resume, tensorboard;
+    int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop, histogram_epochs;
     double save_every_seconds;
     /* other commands */
     const char *checkpoint, *to, *from, *file;
@@ -89,7 +89,7 @@ TRM_MUST_USE trm_status app_dataset_random(const app_options *o, trm_dataset **o
 /* Sets what depends on the data and was not given: image and batch size, and the guide's numbers. */
 void app_settle_data(app_context *app);
 /* An image folder without train and val (or test) in it: every usage reads the same images. */
-bool app_has_one_folder(const app_options *o);
+bool app_has_one_folder(const app_options *o, trm_dataset *data);
 /* --usage, or `otherwise` when it is not given. */
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 

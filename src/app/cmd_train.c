@@ -211,7 +211,8 @@ static trm_status need(bool wrong, const char *flag, const char *other, trm_erro
 static trm_status check_flags(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
-    static const char *const with_output[] = {"resume", "save-every-steps", "save-every-seconds", "keep"};
+    static const char *const with_output[] = {"resume",             "tensorboard", "save-every-steps",
+                                              "save-every-seconds", "keep"};
     for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
         trm_status status = need(app_given(p, with_output[i]) && o->output == NULL, with_output[i],
                                  "output", err);
@@ -231,7 +232,7 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     if (o->epochs == 0 && o->steps == 0) {
         o->epochs = 1;
     }
-    return TRM_OK;
+    return need(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs", "tensorboard", err);
 }
 
 /* Without being asked to, a run without a test set goes on without evaluations. */
@@ -254,7 +255,7 @@ static trm_status open_data(job *j, trm_error *err) {
     if (status != TRM_OK || o->eval_every_epochs == 0) {
         return status;
     }
-    if (usage != TRM_USAGE_TRAIN || o->exact_guide || app_has_one_folder(o)) {
+    if (usage != TRM_USAGE_TRAIN || o->exact_guide || app_has_one_folder(o, j->train)) {
         app_warn("the test set is trained on: the evaluation says nothing about new data");
     }
     return open_test_data(j, err);
@@ -314,6 +315,18 @@ static trm_status prepare(job *j, trm_error *err) {
 
 /* ---- running ---------------------------------------------------------------------------------------------- */
 
+static void add_records(const app_options *o, trm_callback *list, int *count) {
+    if (o->metrics != NULL) {
+        list[(*count)++] = trm_metrics_recorder(o->metrics, o->log_every);
+    }
+    if (o->tensorboard) {
+        list[(*count)++] = trm_tensorboard(&(trm_tensorboard_options){.directory = o->output,
+                                                                      .every_steps = o->log_every,
+                                                                      .histogram_epochs = o->histogram_epochs,
+                                                                      .graph = true});
+    }
+}
+
 static trm_status train(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
     trm_train_options options = {
@@ -323,6 +336,7 @@ static trm_status train(job *j, trm_error *err) {
     list[count++] = (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch,
                                    .on_evaluated = tell_evaluated, .on_checkpoint = tell_checkpoint,
                                    .on_end = keep_last, .context = j};
+    add_records(o, list, &count);
     if (o->early_stop > 0) {
         list[count++] = trm_early_stop(&(trm_early_stop_options){.patience = o->early_stop});
     }

@@ -93,6 +93,9 @@ GROUP(output, "Output", OUTPUT);
 
 static const app_flag LOG[] = {
     {"log-every", APP_INT, OPTION(log_every), "N", "steps between reports (20)", 1, 1e9},
+    {"tensorboard", APP_BOOL, OPTION(tensorboard), NULL, "an event file in --output", 0, 0},
+    {"histogram-epochs", APP_INT, OPTION(histogram_epochs), "N", "parameters' histograms in it, every N epochs", 1, 1e6},
+    {"metrics", APP_TEXT, OPTION(metrics), "FILE", "every reported step and evaluation: FILE.csv or FILE.jsonl", 0, 0},
 };
 GROUP(log, "Records", LOG);
 
@@ -102,7 +105,7 @@ static const app_flag CHECKPOINT[] = {
 GROUP(checkpoint, "Weights", CHECKPOINT);
 
 static const app_flag EXPORT[] = {
-    {"to", APP_CHOICE, OPTION(to), "safetensors", "the form", 0, 0},
+    {"to", APP_CHOICE, OPTION(to), "safetensors|onnx|npz", "the form", 0, 0},
     {"output", APP_TEXT, OPTION(output), "FILE", "the file to write", 0, 0},
 };
 GROUP(export, "Export", EXPORT);

@@ -66,16 +66,14 @@ void app_settle_data(app_context *app) {
 
 /* ---- datasets ---------------------------------------------------------------------------------------- */
 
-bool app_has_one_folder(const app_options *o) {
+bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     char path[4096];
     struct stat info;
-    static const char *const parts[] = {"train", "val", "test"};
-    bool parted = is_small(o) || stat(o->data, &info) != 0 || !S_ISDIR(info.st_mode);
-    for (size_t i = 0; !parted && i < sizeof parts / sizeof parts[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", o->data, parts[i]);
-        parted = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    }
-    return !parted && strcmp(o->dataset, "tfrecord") != 0;
+    char *text = trm_dataset_describe(data);
+    bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
+    trm_dataset_text_free(text);
+    snprintf(path, sizeof path, "%s/train", o->data);
+    return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
 trm_usage app_usage(const app_options *o, trm_usage otherwise) {

@@ -1,0 +1,245 @@
+/* Callbacks that write a run down: metrics as CSV or JSON lines, TensorBoard event files.
+ * A full disk must not end a training: what cannot be written is said once, in the log. */
+#include "trireme/callbacks.h"
+#include "trireme/save_events.h"
+
+#include "train/callback.h"
+#include "train/graph_events.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <string.h>
+
+static char *copy_text(const char *text) {
+    char *copy = trmi_alloc(strlen(text) + 1);
+    return copy == NULL ? NULL : strcpy(copy, text);
+}
+
+/* Records are for people; a failure to write one is no reason to lose hours of training. */
+static trm_status warn_once(bool *warned, trm_status status, const trm_error *err) {
+    if (status != TRM_OK && !*warned) {
+        trmi_log(TRM_LOG_WARN, "train", "%s; training goes on", err->message);
+        *warned = true;
+    }
+    return TRM_OK;
+}
+
+static double speed_of(const trm_progress *p) {
+    return p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
+}
+
+/* ---- CSV and JSON lines --------------------------------------------------------------------------- */
+
+typedef struct metrics_file {
+    char *path;
+    int64_t every;
+    trm_metrics *metrics;
+    bool warned;
+} metrics_file;
+
+static const char *const COLUMNS[] = {"epoch",      "step", "loss", "learning_rate", "images_per_second",
+                                      "top1",       "top5", "auc",  "logloss",       "seconds"};
+enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
+
+static trm_status make_parent(const char *path, trm_error *err) {
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path) {
+        return TRM_OK;
+    }
+    char *parent = copy_text(path);
+    if (parent == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a file name");
+    }
+    parent[slash - path] = '\0';
+    trm_status status = trmi_os_make_dirs(NULL, parent, err);
+    trmi_free(parent);
+    return status;
+}
+
+static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
+    metrics_file *m = context;
+    TRMI_TRY(make_parent(m->path, err));
+    const trm_metrics_options options = {.columns = COLUMNS,
+                                         .column_count = COLUMNS_COUNT,
+                                         .resumed = p->global_step > 0,
+                                         .resume_step = (int64_t)p->global_step};
+    return trm_metrics_open(m->path, &options, &m->metrics, err);
+}
+
+static trm_status metrics_step(void *context, const trm_progress *p, trm_error *err) {
+    metrics_file *m = context;
+    if (p->step % m->every != 0 && p->step != p->epoch_steps) {
+        return TRM_OK;
+    }
+    const trm_named_scalar values[] = {{"epoch", (double)p->epoch},
+                                 {"step", (double)p->step},
+                                 {"loss", (double)p->loss},
+                                 {"learning_rate", p->learning_rate},
+                                 {"images_per_second", speed_of(p)}};
+    return warn_once(&m->warned,
+                     trm_metrics_write(m->metrics, "step", (int64_t)p->global_step, values, 5, err), err);
+}
+
+static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_error *err) {
+    metrics_file *m = context;
+    const trm_evaluation *e = p->evaluation;
+    trm_named_scalar values[7] = {{"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
+    int64_t count = 3;
+    if (e->has_top) {
+        values[count++] = (trm_named_scalar){"top1", e->top1};
+        values[count++] = (trm_named_scalar){"top5", e->top5};
+    }
+    if (e->has_auc) {
+        values[count++] = (trm_named_scalar){"auc", e->auc};
+        values[count++] = (trm_named_scalar){"logloss", e->logloss};
+    }
+    return warn_once(&m->warned,
+                     trm_metrics_write(m->metrics, "eval", (int64_t)p->global_step, values, count, err), err);
+}
+
+static trm_status metrics_end(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    metrics_file *m = context;
+    trm_metrics *metrics = m->metrics;
+    m->metrics = NULL;
+    return warn_once(&m->warned, trm_metrics_close(metrics, err), err);
+}
+
+static void metrics_destroy(void *context) {
+    metrics_file *m = context;
+    (void)!trm_metrics_close(m->metrics, NULL);
+    trmi_free(m->path);
+    trmi_free(m);
+}
+
+trm_callback trm_metrics_recorder(const char *path, int64_t every) {
+    metrics_file *m = trmi_alloc(sizeof *m);
+    char *copy = copy_text(path);
+    if (m == NULL || copy == NULL) {
+        trmi_free(m);
+        trmi_free(copy);
+        return trmi_callback_no_memory();
+    }
+    *m = (metrics_file){.path = copy, .every = every > 0 ? every : 1};
+    return (trm_callback){.on_begin = metrics_begin,
+                          .on_step_end = metrics_step,
+                          .on_evaluated = metrics_evaluated,
+                          .on_end = metrics_end,
+                          .destroy = metrics_destroy,
+                          .context = m};
+}
+
+/* ---- TensorBoard ------------------------------------------------------------------------------------- */
+
+typedef struct board {
+    trm_tensorboard_options options; /* directory is a copy */
+    char *directory;
+    trm_events *events;
+    bool warned;
+} board;
+
+static trm_status board_begin(void *context, const trm_progress *p, trm_error *err) {
+    board *b = context;
+    const trm_events_options options = {.resumed = p->global_step > 0,
+                                        .resume_step = (int64_t)p->global_step};
+    TRMI_TRY(trm_events_open(b->directory, &options, &b->events, err));
+    if (!b->options.graph || p->global_step > 0) {
+        return TRM_OK;
+    }
+    return warn_once(&b->warned, trmi_graph_event(trm_model_graph(p->model, NULL), b->events, err), err);
+}
+
+static trm_status board_step(void *context, const trm_progress *p, trm_error *err) {
+    board *b = context;
+    if (p->global_step % (uint64_t)b->options.every_steps != 0 && p->step != p->epoch_steps) {
+        return TRM_OK;
+    }
+    const trm_named_scalar values[] = {{"train/loss", (double)p->loss},
+                                 {"train/learning_rate", p->learning_rate},
+                                 {"train/images_per_second", speed_of(p)}};
+    return warn_once(&b->warned,
+                     trm_events_scalars(b->events, (int64_t)p->global_step, values, 3, err), err);
+}
+
+static trm_status board_evaluated(void *context, const trm_progress *p, trm_error *err) {
+    board *b = context;
+    const trm_evaluation *e = p->evaluation;
+    trm_named_scalar values[3] = {{"eval/loss", e->loss}};
+    int64_t count = 1;
+    if (e->has_top) {
+        values[count++] = (trm_named_scalar){"eval/top1", e->top1};
+        values[count++] = (trm_named_scalar){"eval/top5", e->top5};
+    }
+    if (e->has_auc) {
+        values[count++] = (trm_named_scalar){"eval/auc", e->auc};
+    }
+    return warn_once(&b->warned,
+                     trm_events_scalars(b->events, (int64_t)p->global_step, values, count, err), err);
+}
+
+static trm_status write_histogram(board *b, const trm_progress *p, int32_t index, trm_error *err) {
+    trm_exec *exec = trm_model_exec(p->model);
+    trm_variable v = trm_exec_variable(exec, index);
+    trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+    t.data = trmi_alloc((size_t)trm_tensor_bytes(&t));
+    if (t.data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a histogram of %s", v.name);
+    }
+    trm_exec_read(exec, index, t.data);
+    trm_status status = trm_events_histogram(b->events, (int64_t)p->global_step, v.name, &t, err);
+    trmi_free(t.data);
+    return status;
+}
+
+static trm_status board_epoch(void *context, const trm_progress *p, trm_error *err) {
+    board *b = context;
+    if (b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
+        return TRM_OK;
+    }
+    trm_exec *exec = trm_model_exec(p->model);
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
+        if (trm_exec_variable(exec, i).kind == TRM_VARIABLE_PARAMETER) {
+            status = write_histogram(b, p, i, err);
+        }
+    }
+    return warn_once(&b->warned, status, err);
+}
+
+static trm_status board_end(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    board *b = context;
+    trm_events *events = b->events;
+    b->events = NULL;
+    return warn_once(&b->warned, trm_events_close(events, err), err);
+}
+
+static void board_destroy(void *context) {
+    board *b = context;
+    (void)!trm_events_close(b->events, NULL);
+    trmi_free(b->directory);
+    trmi_free(b);
+}
+
+trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
+    board *b = trmi_alloc(sizeof *b);
+    char *copy = copy_text(options->directory);
+    if (b == NULL || copy == NULL) {
+        trmi_free(b);
+        trmi_free(copy);
+        return trmi_callback_no_memory();
+    }
+    b->options = *options;
+    b->options.every_steps = options->every_steps > 0 ? options->every_steps : 100;
+    b->directory = copy;
+    return (trm_callback){.on_begin = board_begin,
+                          .on_step_end = board_step,
+                          .on_epoch_end = board_epoch,
+                          .on_evaluated = board_evaluated,
+                          .on_end = board_end,
+                          .destroy = board_destroy,
+                          .context = b};
+}
