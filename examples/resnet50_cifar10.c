@@ -1,0 +1,73 @@
+/* Guide 002's program: ResNet-50 on CIFAR-10, with its data pipeline, its loss made of small
+ * operators, and its training call. Usage: resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS]] */
+#include "trireme/callbacks.h"
+#include "trireme/models.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static trm_status create_dataset(const char *path, int64_t size, trm_dataset **data, trm_error *err) {
+    /* The guide reads all files, test set included; here the training set. Its mean and deviation are
+     * in the order B, G, R; here R, G, B. */
+    static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
+    const trm_transform transforms[] = {
+        trm_transform_random_crop(32, 32, 4),
+        trm_transform_random_flip(0.5),
+        trm_transform_resize(size, size, TRM_RESIZE_HALF_PIXEL),
+        trm_transform_rescale(1.0 / 255.0, 0.0),
+        trm_transform_normalize(mean, deviation),
+        trm_transform_hwc2chw(),
+    };
+    trm_status status = trm_dataset_cifar10(path, TRM_USAGE_TRAIN, data, err);
+    if (status != TRM_OK || (status = trm_dataset_shuffle(*data, 10, err)) != TRM_OK ||
+        (status = trm_dataset_map(*data, transforms, 6, err)) != TRM_OK ||
+        (status = trm_dataset_batch(*data, 32, true, err)) != TRM_OK) {
+        return status;
+    }
+    return trm_dataset_prefetch(*data, 4, 1, err);
+}
+
+static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
+    (void)context;
+    const trm_resnet_options options = {.depth = 50, .classes = 10};
+    return trm_resnet(g, trm_inputs_get(batch, "image"), &options);
+}
+
+static trm_node softmax_cross_entropy_expand(trm_graph *g, trm_node logit, const trm_inputs *batch,
+                                             void *context) {
+    (void)context;
+    const int32_t last = -1;
+    trm_node label = trm_inputs_get(batch, "label");
+    trm_node logit_max = trm_reduce_max(g, logit, &last, 1, true);
+    trm_node exp = trm_exp(g, trm_sub(g, logit, logit_max));
+    trm_node exp_sum = trm_reduce_sum(g, exp, &last, 1, true);
+    trm_node softmax_result = trm_div(g, exp, exp_sum);
+    label = trm_one_hot(g, label, trm_node_shape(g, logit).dim[1], 1.0, 0.0);
+    trm_node softmax_result_log = trm_log(g, softmax_result);
+    trm_node loss = trm_reduce_sum(g, trm_mul(g, softmax_result_log, label), &last, 1, false);
+    loss = trm_mul(g, trm_scalar(g, -1.0), loss);
+    return trm_reduce_mean(g, loss, &last, 1, false);
+}
+
+int main(int argc, char **argv) {
+    trm_error err;
+    trm_dataset *dataset = NULL;
+    trm_model *model = NULL;
+    int64_t size = argc > 2 ? atol(argv[2]) : 224, epochs = argc > 3 ? atol(argv[3]) : 10;
+    trm_model_options options = {
+        .network = network,
+        .loss = softmax_cross_entropy_expand,
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .learning_rate = {.base = 0.01},
+    };
+    trm_status status = create_dataset(argc > 1 ? argv[1] : "cifar-10-batches-bin", size, &dataset, &err);
+    options.data = dataset;
+    if (status != TRM_OK || (status = trm_model_create(&options, &model, &err)) != TRM_OK ||
+        (status = trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = epochs, .sink = true,
+                                      .callbacks = {trm_loss_monitor(1, puts)}}, &err)) != TRM_OK) {
+        fprintf(stderr, "%s\n", err.message);
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(dataset);
+    return trm_status_exit_code(status);
+}

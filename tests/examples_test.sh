@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The examples do what they say: each is run as a user would.
+set -u
+examples=${TRIREME_BUILD:?}/examples
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+
+# ---- custom_operator: the error falls to a hundredth
+"$examples/custom_operator" > "$work/out" || fail "custom_operator: exit $?"
+awk '/mean squared error/ { if (!n++) first = $NF; last = $NF }
+     END { print "custom_operator: " first " -> " last; exit !(n == 7 && last < first / 20) }' "$work/out" ||
+    fail "custom_operator: $(cat "$work/out")"
+
+# ---- mlp: three epochs, better than chance by far
+"$examples/mlp" > "$work/out" || fail "mlp: exit $?"
+tail -1 "$work/out"
+[ "$(grep -c '^epoch: [123] step: 781, loss is' "$work/out")" = 3 ] || fail "mlp: $(cat "$work/out")"
+awk '/accuracy/ { exit !($NF > 0.4) }' "$work/out" || fail "mlp: $(tail -1 "$work/out")"
+
+# ---- resnet50_cifar10: the guide's line, once an epoch
+"$trireme" data synth --output "$work/data" --synth-train 160 --synth-test 10 --quiet > /dev/null || fail "data synth"
+"$examples/resnet50_cifar10" "$work/data" 32 2 > "$work/out" || fail "resnet50_cifar10: exit $?"
+cat "$work/out"
+[ "$(grep -cE '^epoch: [12] step: 5, loss is [0-9.]+$' "$work/out")" = 2 ] || fail "resnet50_cifar10: $(cat "$work/out")"
+"$examples/resnet50_cifar10" "$work/nowhere" 2> "$work/err"
+[ $? = 3 ] && grep -q nowhere "$work/err" || fail "resnet50_cifar10 without data: $(cat "$work/err")"
+exit $failed
