@@ -61,6 +61,9 @@ static trm_status make_parent(const char *path, trm_error *err) {
 
 static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
+    if (trmi_model_rank(p->model) != 0) {
+        return TRM_OK; /* rank 0 writes */
+    }
     TRMI_TRY(make_parent(m->path, err));
     const trm_metrics_options options = {.columns = COLUMNS,
                                          .column_count = COLUMNS_COUNT,
@@ -71,7 +74,7 @@ static trm_status metrics_begin(void *context, const trm_progress *p, trm_error 
 
 static trm_status metrics_step(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
-    if (p->step % m->every != 0 && p->step != p->epoch_steps) {
+    if (m->metrics == NULL || (p->step % m->every != 0 && p->step != p->epoch_steps)) {
         return TRM_OK;
     }
     const trm_named_scalar values[] = {{"epoch", (double)p->epoch},
@@ -86,6 +89,9 @@ static trm_status metrics_step(void *context, const trm_progress *p, trm_error *
 static trm_status metrics_evaluated(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
     const trm_evaluation *e = p->evaluation;
+    if (m->metrics == NULL) {
+        return TRM_OK;
+    }
     trm_named_scalar values[7] = {{"epoch", (double)p->epoch}, {"loss", e->loss}, {"seconds", e->seconds}};
     int64_t count = 3;
     if (e->has_top) {
@@ -143,6 +149,9 @@ typedef struct board {
 
 static trm_status board_begin(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
+    if (trmi_model_rank(p->model) != 0) {
+        return TRM_OK; /* rank 0 writes */
+    }
     const trm_events_options options = {.resumed = p->global_step > 0,
                                         .resume_step = (int64_t)p->global_step};
     TRMI_TRY(trm_events_open(b->directory, &options, &b->events, err));
@@ -154,7 +163,8 @@ static trm_status board_begin(void *context, const trm_progress *p, trm_error *e
 
 static trm_status board_step(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
-    if (p->global_step % (uint64_t)b->options.every_steps != 0 && p->step != p->epoch_steps) {
+    if (b->events == NULL ||
+        (p->global_step % (uint64_t)b->options.every_steps != 0 && p->step != p->epoch_steps)) {
         return TRM_OK;
     }
     const trm_named_scalar values[] = {{"train/loss", (double)p->loss},
@@ -167,6 +177,9 @@ static trm_status board_step(void *context, const trm_progress *p, trm_error *er
 static trm_status board_evaluated(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
     const trm_evaluation *e = p->evaluation;
+    if (b->events == NULL) {
+        return TRM_OK;
+    }
     trm_named_scalar values[3] = {{"eval/loss", e->loss}};
     int64_t count = 1;
     if (e->has_top) {
@@ -196,7 +209,7 @@ static trm_status write_histogram(board *b, const trm_progress *p, int32_t index
 
 static trm_status board_epoch(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
-    if (b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
+    if (b->events == NULL || b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
