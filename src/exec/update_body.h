@@ -131,7 +131,7 @@ static float squares(const float *x, int64_t count) {
     }
     for (; i < count; i += VL) {
         int64_t left = count - i;
-        vf p = vf_load_n(x + i, left < VL ? (int)left : VL);
+        vf p = vf_lanes(x, i, 0, left < VL ? (int)left : VL);
         a = vf_fma(p, p, a);
     }
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
@@ -142,8 +142,8 @@ static void accumulate(float *sum, const float *x, int64_t count, float scale, b
     for (int64_t i = 0; i < count; i += VL) {
         int64_t left = count - i;
         int n = left < VL ? (int)left : VL;
-        vf base = first ? vf_zero() : vf_load_n(sum + i, n);
-        vf_store_n(sum + i, n, vf_fma(factor, vf_load_n(x + i, n), base));
+        vf base = first ? vf_zero() : vf_lanes(sum, i, 0, n);
+        vf_put_lanes(sum, i, 0, n, vf_fma(factor, vf_lanes(x, i, 0, n), base));
     }
 }
 

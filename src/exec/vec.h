@@ -7,6 +7,9 @@
  *
  * Every function has an obvious meaning per lane. `_n` forms touch only the first n < VL elements
  * of memory (lanes beyond are 0). Halves (`bf`) are bfloat16 in memory, rounded to nearest even.
+
+ * vq: lanes of 64 bits of which the low or the high 32 matter: mul32 multiplies the low halves,
+ * pair puts two low halves together, count is first, first + 1, ...
  */
 #ifndef TRMI_EXEC_VEC_H
 #define TRMI_EXEC_VEC_H
@@ -49,6 +52,19 @@ static inline void vf_put_n(void *base, int64_t at, int half, int n, vf v) {
         vf_store_bf_n((uint16_t *)base + at, n, v);
     } else {
         vf_store_n((float *)base + at, n, v);
+    }
+}
+
+/* `n` <= VL lanes, the whole vector without a mask: masked stores do not forward to later loads, and
+ * are slow on some machines. */
+static inline vf vf_lanes(const void *base, int64_t at, int half, int n) {
+    return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
+}
+static inline void vf_put_lanes(void *base, int64_t at, int half, int n, vf v) {
+    if (n == VL) {
+        vf_put(base, at, half, v);
+    } else {
+        vf_put_n(base, at, half, n, v);
     }
 }
 

@@ -87,3 +87,18 @@ static inline float vf_largest(vf a) {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
+
+/* Lanes of 64 bits for Philox: see vec.h. */
+#define VQ 4
+typedef __m256i vq;
+static inline vq vq_set(uint64_t x) { return _mm256_set1_epi64x((long long)x); }
+static inline vq vq_count(uint64_t first) {
+    return _mm256_add_epi64(vq_set(first), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+static inline vq vq_mul32(vq a, vq b) { return _mm256_mul_epu32(a, b); }
+static inline vq vq_high(vq a) { return _mm256_srli_epi64(a, 32); }
+static inline vq vq_xor(vq a, vq b) { return _mm256_xor_si256(a, b); }
+static inline vq vq_pair(vq low, vq high) {
+    return _mm256_blend_epi32(low, _mm256_slli_epi64(high, 32), 0xAA);
+}
+static inline void vq_store(uint64_t *p, vq a) { _mm256_storeu_si256((__m256i *)p, a); }

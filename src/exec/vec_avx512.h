@@ -24,6 +24,10 @@ static inline vf vf_load_bf(const uint16_t *p) {
 static inline vf vf_load_bf_n(const uint16_t *p, int n) {
     return vf_from_bf(_mm256_maskz_loadu_epi16(vf_first_lanes(n), p));
 }
+#if defined(__AVX512BF16__)
+/* The instruction takes denormals for zero; else it rounds the same. */
+static inline __m256i vf_to_bf(vf v) { return (__m256i)_mm512_cvtneps_pbh(v); }
+#else
 static inline __m256i vf_to_bf(vf v) {
     __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
     __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
@@ -33,6 +37,7 @@ static inline __m256i vf_to_bf(vf v) {
     out = _mm512_mask_or_epi32(out, nan, high, _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(out);
 }
+#endif
 static inline void vf_store_bf(uint16_t *p, vf v) {
     _mm256_storeu_si256((__m256i *)p, vf_to_bf(v));
 }
@@ -63,3 +68,18 @@ static inline vf vf_split(vf a, vf *exponent) {
 }
 static inline float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 static inline float vf_largest(vf a) { return _mm512_reduce_max_ps(a); }
+
+/* Lanes of 64 bits for Philox: see vec.h. */
+#define VQ 8
+typedef __m512i vq;
+static inline vq vq_set(uint64_t x) { return _mm512_set1_epi64((long long)x); }
+static inline vq vq_count(uint64_t first) {
+    return _mm512_add_epi64(vq_set(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline vq vq_mul32(vq a, vq b) { return _mm512_mul_epu32(a, b); }
+static inline vq vq_high(vq a) { return _mm512_srli_epi64(a, 32); }
+static inline vq vq_xor(vq a, vq b) { return _mm512_xor_si512(a, b); }
+static inline vq vq_pair(vq low, vq high) {
+    return _mm512_mask_blend_epi32(0xAAAA, low, _mm512_slli_epi64(high, 32));
+}
+static inline void vq_store(uint64_t *p, vq a) { _mm512_storeu_si512(p, a); }

@@ -55,3 +55,14 @@ static inline vf vf_split(vf a, vf *exponent) {
 }
 static inline float vf_sum(vf a) { return a; }
 static inline float vf_largest(vf a) { return a; }
+
+/* Lanes of 64 bits for Philox: see vec.h. */
+#define VQ 1
+typedef uint64_t vq;
+static inline vq vq_set(uint64_t x) { return x; }
+static inline vq vq_count(uint64_t first) { return first; }
+static inline vq vq_mul32(vq a, vq b) { return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu); }
+static inline vq vq_high(vq a) { return a >> 32; }
+static inline vq vq_xor(vq a, vq b) { return a ^ b; }
+static inline vq vq_pair(vq low, vq high) { return (low & 0xFFFFFFFFu) | high << 32; }
+static inline void vq_store(uint64_t *p, vq a) { *p = a; }

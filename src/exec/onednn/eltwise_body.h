@@ -124,41 +124,37 @@ BINARY(tanh_grad, TRMI_BINARY_TANH_GRAD)
 
 /* ---- dropout ------------------------------------------------------------------------------------- */
 
-enum { PHILOX_LANES = 16, PHILOX_ELEMENTS = 4 * PHILOX_LANES };
+enum { PHILOX_BLOCKS = 16, PHILOX_ELEMENTS = 4 * PHILOX_BLOCKS };
 
-/* base/rng.h's trmi_philox for PHILOX_LANES counters in a row, in arrays that the compiler keeps in
- * vectors: bits[4 * lane + word]. */
-static void philox_lanes(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t *bits) {
-    uint32_t c0[PHILOX_LANES], c1[PHILOX_LANES], c2[PHILOX_LANES], c3[PHILOX_LANES];
-    uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-    for (int l = 0; l < PHILOX_LANES; l++) {
-        c0[l] = (uint32_t)(counter + (uint64_t)l);
-        c1[l] = (uint32_t)((counter + (uint64_t)l) >> 32);
-        c2[l] = (uint32_t)stream;
-        c3[l] = (uint32_t)(stream >> 32);
-    }
-    for (int round = 0; round < 10; round++) {
-        for (int l = 0; l < PHILOX_LANES; l++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1[l] ^ key0, n2 = (uint32_t)(p0 >> 32) ^ c3[l] ^ key1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
-            c0[l] = n0;
-            c2[l] = n2;
+/* base/rng.h's trmi_philox for PHILOX_BLOCKS counters in a row: block b's four words are the two
+ * elements 2b and 2b + 1. */
+static void philox_blocks(uint64_t seed, uint64_t stream, uint64_t counter, uint64_t *words) {
+    for (int b = 0; b < PHILOX_BLOCKS; b += VQ) {
+        uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
+        vq c0 = vq_count(counter + (uint64_t)b), c1 = vq_high(c0);
+        vq c2 = vq_set(stream), c3 = vq_high(c2);
+        for (int round = 0; round < 10; round++) {
+            vq p0 = vq_mul32(vq_set(0xD2511F53u), c0), p1 = vq_mul32(vq_set(0xCD9E8D57u), c2);
+            c0 = vq_xor(vq_xor(vq_high(p1), c1), vq_set(key0));
+            c2 = vq_xor(vq_xor(vq_high(p0), c3), vq_set(key1));
+            c1 = p1;
+            c3 = p0;
+            key0 += 0x9E3779B9u;
+            key1 += 0xBB67AE85u;
         }
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-    for (int l = 0; l < PHILOX_LANES; l++) {
-        bits[4 * l] = c0[l];
-        bits[4 * l + 1] = c1[l];
-        bits[4 * l + 2] = c2[l];
-        bits[4 * l + 3] = c3[l];
+        uint64_t low[VQ], high[VQ];
+        vq_store(low, vq_pair(c0, c1));
+        vq_store(high, vq_pair(c2, c3));
+        for (int l = 0; l < VQ; l++) {
+            words[2 * (b + l)] = low[l];
+            words[2 * (b + l) + 1] = high[l];
+        }
     }
 }
 
 static void dropout_loop(const void *x, void *y, int64_t begin, int64_t count, bool half,
                          uint64_t seed, uint64_t stream, double rate) {
+    uint64_t words[PHILOX_ELEMENTS / 2];
     uint32_t bits[PHILOX_ELEMENTS];
     float factor[PHILOX_ELEMENTS];
     const float kept = (float)(1 / (1 - rate));
@@ -167,16 +163,17 @@ static void dropout_loop(const void *x, void *y, int64_t begin, int64_t count, b
     const uint32_t least = (uint32_t)bound + ((double)(uint32_t)bound < bound);
     for (int64_t at = 0; at < count; at += PHILOX_ELEMENTS) {
         int64_t n = count - at < PHILOX_ELEMENTS ? count - at : PHILOX_ELEMENTS;
-        philox_lanes(seed, stream, (uint64_t)((begin + at) / 4), bits);
+        philox_blocks(seed, stream, (uint64_t)((begin + at) / 4), words);
+        memcpy(bits, words, sizeof bits); /* little-endian, as all that trireme builds for */
         for (int j = 0; j < PHILOX_ELEMENTS; j++) {
             factor[j] = bits[j] >> 8 >= least ? kept : 0.0f;
         }
         for (int64_t j = 0; j < n; j += VL) {
             int lanes = n - j < VL ? (int)(n - j) : VL;
             vf f = vf_load(factor + j);
-            vf v = vf_get_n(x, at + j, half, lanes);
+            vf v = vf_lanes(x, at + j, half, lanes);
             /* Zero where dropped, whatever x is: 0 * NaN would be NaN. */
-            vf_put_n(y, at + j, half, lanes, vf_keep(vf_gt(f, vf_zero()), vf_mul(v, f)));
+            vf_put_lanes(y, at + j, half, lanes, vf_keep(vf_gt(f, vf_zero()), vf_mul(v, f)));
         }
     }
 }

@@ -1,8 +1,5 @@
 /* exec/onednn/loss_body.h: reductions, softmax and losses over one row; see memory_kernels.h. */
 
-INLINE vf lanes_of(const void *x, int64_t i, int half, int n) {
-    return n == VL ? vf_get(x, i, half) : vf_get_n(x, i, half, n);
-}
 /* Lanes beyond n are `fill`. */
 INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
     if (n == VL) {
@@ -18,14 +15,14 @@ INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
 #define EACH_LANES(count) for (int64_t i = 0; i < (count); i += VL)
 #define LANES_LEFT(count) ((count) - i < VL ? (int)((count) - i) : VL)
 
-/* The larger; NaN wins, so that it is seen. */
-INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_select(vf_nan(b), b, vf_max(a, b))); }
+/* The larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
+INLINE vf larger(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
 
 INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
-        vf a = lanes_of(into, i, 0, n), b = lanes_of(x, i, half, n);
-        vf_put_n(into, i, 0, n, sum ? vf_add(a, b) : larger(a, b));
+        vf a = vf_lanes(into, i, 0, n), b = vf_lanes(x, i, half, n);
+        vf_put_lanes(into, i, 0, n, sum ? vf_add(a, b) : larger(a, b));
     }
 }
 static void fold_rows(float *into, const void *x, int64_t count, bool half, trmi_reduction what) {
@@ -59,7 +56,7 @@ static float fold_run(const void *x, int64_t count, bool half, trmi_reduction wh
         d = vf_add(d, vf_get(x, i + 3 * VL, half));
     }
     for (; i < count; i += VL) {
-        a = vf_add(a, lanes_of(x, i, half, LANES_LEFT(count)));
+        a = vf_add(a, vf_lanes(x, i, half, LANES_LEFT(count)));
     }
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
 }
@@ -87,11 +84,22 @@ static float log_sum_exp(const void *z, int64_t classes, bool half) {
 
 static void softmax_row(const void *x, void *y, int64_t classes, bool half) {
     float most = row_max(x, classes, half);
+    if (!half) { /* each exponential once, kept in y */
+        vf sum = vf_zero(), by = vf_set(most);
+        EACH_LANES(classes) {
+            int n = LANES_LEFT(classes);
+            vf e = vf_exp(vf_sub(lanes_or(x, i, 0, n, -INFINITY), by));
+            sum = vf_add(sum, e);
+            vf_put_lanes(y, i, 0, n, e);
+        }
+        scale_unary(y, y, classes, false, false, 1.0f / vf_sum(sum));
+        return;
+    }
     vf inverse = vf_set(1.0f / row_exp_sum(x, classes, half, most)), shift = vf_set(most);
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        vf e = vf_exp(vf_sub(lanes_of(x, i, half, n), shift));
-        vf_put_n(y, i, half, n, vf_mul(e, inverse));
+        vf e = vf_exp(vf_sub(vf_lanes(x, i, half, n), shift));
+        vf_put_lanes(y, i, half, n, vf_mul(e, inverse));
     }
 }
 
@@ -99,13 +107,13 @@ static void softmax_grad_row(const void *dy, const void *y, void *dx, int64_t cl
     vf sum = vf_zero();
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        sum = vf_fma(lanes_of(dy, i, half, n), lanes_of(y, i, half, n), sum);
+        sum = vf_fma(vf_lanes(dy, i, half, n), vf_lanes(y, i, half, n), sum);
     }
     vf dot = vf_set(vf_sum(sum));
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        vf d = vf_sub(lanes_of(dy, i, half, n), dot);
-        vf_put_n(dx, i, half, n, vf_mul(d, lanes_of(y, i, half, n)));
+        vf d = vf_sub(vf_lanes(dy, i, half, n), dot);
+        vf_put_lanes(dx, i, half, n, vf_mul(d, vf_lanes(y, i, half, n)));
     }
 }
 
@@ -114,8 +122,8 @@ static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, f
     vf shift = vf_set(lse), target = vf_set(off), factor = vf_set(scale);
     EACH_LANES(classes) {
         int n = LANES_LEFT(classes);
-        vf p = vf_exp(vf_sub(lanes_of(z, i, half, n), shift));
-        vf_put_n(dz, i, half, n, vf_mul(factor, vf_sub(p, target)));
+        vf p = vf_exp(vf_sub(vf_lanes(z, i, half, n), shift));
+        vf_put_lanes(dz, i, half, n, vf_mul(factor, vf_sub(p, target)));
     }
 }
 
@@ -126,7 +134,7 @@ static double bce_run(const void *z, const void *t, int64_t count, bool half) {
     vf sum = vf_zero(), one = vf_set(1.0f);
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
-        vf x = lanes_of(z, i, half, n), target = lanes_of(t, i, half, n);
+        vf x = vf_lanes(z, i, half, n), target = vf_lanes(t, i, half, n);
         vf e = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
         vf loss = vf_add(vf_sub(vf_select(vf_gt(vf_zero(), x), vf_zero(), x), vf_mul(x, target)),
                          vf_log(vf_add(one, e)));
@@ -145,7 +153,7 @@ static void bce_grad_run(const void *z, const void *t, void *dz, int64_t count, 
     vf factor = vf_set(scale);
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
-        vf p = vf_sigmoid(lanes_of(z, i, half, n));
-        vf_put_n(dz, i, half, n, vf_mul(factor, vf_sub(p, lanes_of(t, i, half, n))));
+        vf p = vf_sigmoid(vf_lanes(z, i, half, n));
+        vf_put_lanes(dz, i, half, n, vf_mul(factor, vf_sub(p, vf_lanes(t, i, half, n))));
     }
 }

@@ -80,7 +80,8 @@ typedef struct trmi_memory_kernels {
 
 extern const trmi_memory_kernels trmi_memory_kernels_plain;
 #if defined(__x86_64__)
-extern const trmi_memory_kernels trmi_memory_kernels_avx2, trmi_memory_kernels_avx512;
+extern const trmi_memory_kernels trmi_memory_kernels_avx2, trmi_memory_kernels_avx512,
+    trmi_memory_kernels_avx512bf16;
 #endif
 const trmi_memory_kernels *trmi_memory_kernels_best(void);
 

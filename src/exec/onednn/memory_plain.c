@@ -5,6 +5,9 @@
 
 const trmi_memory_kernels *trmi_memory_kernels_best(void) {
 #if defined(__x86_64__)
+    if (trmi_cpu()->avx512_bf16) {
+        return &trmi_memory_kernels_avx512bf16;
+    }
     if (trmi_cpu()->avx512) {
         return &trmi_memory_kernels_avx512;
     }

@@ -12,21 +12,93 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     return 1.0f / (float)size;
 }
 
-INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
+INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
+                     int half, int n) {
+    /* NaN is kept apart, so that the chain of maxima is one instruction a tap. */
+    vf most = vf_set(-INFINITY), nan = vf_zero();
+    for (int64_t h = r->first; h < r->last; h++) {
+        for (int64_t w = begin; w < end; w++) {
+            vf v = vf_lanes(x, (h * r->width + w) * r->channels + c, half, n);
+            most = vf_max(v, most);
+            nan = vf_select(vf_nan(v), v, nan);
+        }
+    }
+    return vf_select(vf_nan(nan), nan, most);
+}
+
+INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
+                     int half, int n) {
+    vf sum = vf_zero();
+    for (int64_t h = r->first; h < r->last; h++) {
+        for (int64_t w = begin; w < end; w++) {
+            sum = vf_add(sum, vf_lanes(x, (h * r->width + w) * r->channels + c, half, n));
+        }
+    }
+    return sum;
+}
+
+INLINE float scalar(const void *x, int64_t i, int half) {
+    return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+/* One channel (plain images): scalars, for there is nothing to run along. */
+INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
-        vf scale = vf_set(window_scale(r, end - begin));
-        for (int64_t c = 0; c < r->channels; c += VL) {
-            int n = r->channels - c < VL ? (int)(r->channels - c) : VL;
-            vf sum = max ? vf_set(-INFINITY) : vf_zero();
-            for (int64_t h = r->first; h < r->last; h++) {
-                for (int64_t w = begin; w < end; w++) {
-                    vf v = lanes_of(x, (h * r->width + w) * r->channels + c, half, n);
-                    sum = max ? larger(sum, v) : vf_add(sum, v);
-                }
+        float sum = max ? -INFINITY : 0.0f, nan = 0;
+        for (int64_t h = r->first; h < r->last; h++) {
+            for (int64_t w = begin; w < end; w++) {
+                float v = scalar(x, h * r->width + w, half);
+                nan = v != v ? v : nan;
+                sum = max ? (v > sum ? v : sum) : sum + v;
             }
-            vf_put_n(y, o * r->channels + c, half, n, max ? sum : vf_mul(sum, scale));
+        }
+        float value = max ? (nan != nan ? nan : sum) : sum * window_scale(r, end - begin);
+        if (half) {
+            ((uint16_t *)y)[o] = trmi_float_to_bf16(value);
+        } else {
+            ((float *)y)[o] = value;
+        }
+    }
+}
+
+INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
+                            float *const *dx, int half, int max) {
+    for (int64_t o = 0; o < r->out_width; o++) {
+        int64_t begin, end;
+        window_columns(r, o, &begin, &end);
+        float left = scalar(dy, o, half), most = max ? scalar(y, o, half) : 0;
+        left = max ? left : left * window_scale(r, end - begin);
+        for (int64_t h = r->first; h < r->last; h++) {
+            for (int64_t w = begin; w < end; w++) {
+                bool takes = !max || scalar(x, h * r->width + w, half) == most;
+                dx[h - r->first][w] += takes ? left : 0.0f;
+                left = max && takes ? 0.0f : left;
+            }
+        }
+    }
+}
+
+INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
+    if (r->channels == 1) {
+        pool_plain(r, x, y, half, max);
+        return;
+    }
+    for (int64_t o = 0; o < r->out_width; o++) {
+        int64_t begin, end, c = 0;
+        window_columns(r, o, &begin, &end);
+        vf scale = vf_set(window_scale(r, end - begin));
+        for (; c + VL <= r->channels; c += VL) {
+            vf v = max ? window_max(r, x, begin, end, c, half, VL)
+                       : vf_mul(window_sum(r, x, begin, end, c, half, VL), scale);
+            vf_put(y, o * r->channels + c, half, v);
+        }
+        if (c < r->channels) {
+            int n = (int)(r->channels - c);
+            vf v = max ? window_max(r, x, begin, end, c, half, n)
+                       : vf_mul(window_sum(r, x, begin, end, c, half, n), scale);
+            vf_put_n(y, o * r->channels + c, half, n, v);
         }
     }
 }
@@ -48,19 +120,23 @@ static void avg_pool_row(const trmi_pool_row *r, const void *x, void *y) {
 /* dy goes to the first element of the window that equals the maximum: after it nothing is left. */
 INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
                                float *const *dx, int64_t c0, int64_t channels, int half) {
+    if (r->channels == 1) {
+        pool_grad_plain(r, dy, x, y, dx, half, 1);
+        return;
+    }
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
         for (int64_t c = 0; c < channels; c += VL) {
             int n = channels - c < VL ? (int)(channels - c) : VL;
-            vf left = lanes_of(dy, o * r->channels + c0 + c, half, n);
-            vf most = lanes_of(y, o * r->channels + c0 + c, half, n);
+            vf left = vf_lanes(dy, o * r->channels + c0 + c, half, n);
+            vf most = vf_lanes(y, o * r->channels + c0 + c, half, n);
             for (int64_t h = r->first; h < r->last; h++) {
                 for (int64_t w = begin; w < end; w++) {
-                    vf v = lanes_of(x, (h * r->width + w) * r->channels + c0 + c, half, n);
+                    vf v = vf_lanes(x, (h * r->width + w) * r->channels + c0 + c, half, n);
                     vm equal = vf_eq(v, most);
                     float *to = dx[h - r->first] + w * channels + c;
-                    vf_put_n(to, 0, 0, n, vf_add(lanes_of(to, 0, 0, n), vf_keep(equal, left)));
+                    vf_put_lanes(to, 0, 0, n, vf_add(vf_lanes(to, 0, 0, n), vf_keep(equal, left)));
                     left = vf_select(equal, vf_zero(), left);
                 }
             }
@@ -78,17 +154,21 @@ static void max_pool_grad_row(const trmi_pool_row *r, const void *dy, const void
 
 static void avg_pool_grad_row(const trmi_pool_row *r, const void *dy, float *const *dx, int64_t c0,
                               int64_t channels) {
+    if (r->channels == 1) {
+        pool_grad_plain(r, dy, NULL, NULL, dx, r->half, 0);
+        return;
+    }
     for (int64_t o = 0; o < r->out_width; o++) {
         int64_t begin, end;
         window_columns(r, o, &begin, &end);
         vf scale = vf_set(window_scale(r, end - begin));
         for (int64_t c = 0; c < channels; c += VL) {
             int n = channels - c < VL ? (int)(channels - c) : VL;
-            vf d = vf_mul(lanes_of(dy, o * r->channels + c0 + c, r->half, n), scale);
+            vf d = vf_mul(vf_lanes(dy, o * r->channels + c0 + c, r->half, n), scale);
             for (int64_t h = r->first; h < r->last; h++) {
                 for (int64_t w = begin; w < end; w++) {
                     float *to = dx[h - r->first] + w * channels + c;
-                    vf_put_n(to, 0, 0, n, vf_add(lanes_of(to, 0, 0, n), d));
+                    vf_put_lanes(to, 0, 0, n, vf_add(vf_lanes(to, 0, 0, n), d));
                 }
             }
         }
