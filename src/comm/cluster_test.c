@@ -3,7 +3,9 @@
 
 #include "trireme/cluster.h"
 
+#include <grp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* An environment as "NAME=value" strings, ended by NULL. */
@@ -522,6 +524,35 @@ static void token_files_are_private(void **state) {
     rmdir(dir);
 }
 
+/* A Kubernetes Secret with fsGroup: root's file, mode 0440, read by a user of the group. */
+static void secrets_of_kubernetes_are_read(void **state) {
+    trm_error err;
+    uint8_t token[32];
+    char path[] = "/tmp/k8stokenXXXXXX";
+    if (geteuid() != 0) {
+        print_message("skipped: needs root\n");
+        skip();
+    }
+    int fd = mkstemp(path), status;
+    assert_int_equal(write(fd, "0123456789abcdef0123456789abcdef", 32), 32);
+    assert_int_equal(fchown(fd, 0, 65534), 0);
+    for (int mode = 0; mode < 2; mode++) {
+        fchmod(fd, mode ? 0444 : 0440);
+        pid_t pid = fork();
+        if (pid == 0) {
+            if (setgroups(0, NULL) != 0 || setgid(65534) != 0 || setuid(65534) != 0) {
+                _exit(9);
+            }
+            _exit(trm_token_read(path, token, &err) == TRM_OK ? 1 : 2);
+        }
+        waitpid(pid, &status, 0);
+        assert_int_equal(WEXITSTATUS(status), mode ? 2 : 1);
+    }
+    CHECK_FAILS(trm_token_read(path, token, &err), TRM_INVALID, err, "mode 0444");
+    close(fd);
+    unlink(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_a_single_process),
@@ -535,6 +566,7 @@ int main(void) {
         cmocka_unit_test(bad_environments_name_both_sides),
         cmocka_unit_test(tables_and_environment_agree),
         cmocka_unit_test(token_files_are_private),
+        cmocka_unit_test(secrets_of_kubernetes_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
