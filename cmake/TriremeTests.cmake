@@ -13,8 +13,8 @@ function(trireme_test source)
   target_link_libraries(${name} PRIVATE trireme_static PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${room}/${name} COMMAND ${name})
-  set_tests_properties(${room}/${name} PROPERTIES TIMEOUT 300 LABELS ${room}
-                       ENVIRONMENT "OMP_NUM_THREADS=2;OMP_WAIT_POLICY=passive")
+  set_tests_properties(${room}/${name} PROPERTIES TIMEOUT 600 LABELS ${room}
+                       ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.c
