@@ -14,6 +14,12 @@ extern "C" {
  *   error  IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_safetensors(trm_model *model, const char *path,
                                                        trm_error *err);
+/* The same as arrays for numpy.load. */
+TRM_API TRM_MUST_USE trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err);
+/* The evaluation network from its input ("image", with an open batch) to "logits", opset 17. The model
+ * must have been made with evaluation_only.
+ *   error  UNSUPPORTED naming an operator that has no form in ONNX, else as above */
+TRM_API TRM_MUST_USE trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err);
 
 #ifdef __cplusplus
 }

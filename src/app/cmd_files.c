@@ -35,7 +35,9 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
     if (status != TRM_OK || o->dry_run) {
         return status;
     }
-    return trm_export_safetensors(*model, o->output, err);
+    return strcmp(o->to, "onnx") == 0  ? trm_export_onnx(*model, o->output, err)
+           : strcmp(o->to, "npz") == 0 ? trm_export_npz(*model, o->output, err)
+                                       : trm_export_safetensors(*model, o->output, err);
 }
 
 int app_run_export(app_context *app) {

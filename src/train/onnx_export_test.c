@@ -1,0 +1,176 @@
+/* Writes networks as ONNX, with images and the logits that they give here, for tests/onnx_export_test.sh
+ * to compare with a runtime that we did not write:
+ *     onnx_export_test DIR        without DIR: into a folder that is removed, read back by our reader */
+#include "check.h"
+
+#include "trireme/export.h"
+#include "trireme/models.h"
+#include "trireme/save_files.h"
+#include "trireme/save_onnx.h"
+
+#include "base/os.h"
+#include "base/rng.h"
+
+#include <unistd.h>
+
+enum { BATCH = 4, SIZE = 32, CLASSES = 10 };
+static char folder[128];
+
+/* ---- networks --------------------------------------------------------------------------------------- */
+
+static trm_node named(trm_graph *g, const trm_inputs *in, void *context) {
+    return trm_model_build(g, context, trm_inputs_get(in, "image"), &(trm_network_options){.classes = CLASSES});
+}
+
+/* Each operator that has a form in ONNX, once at least. */
+static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
+    trm_node x = trm_inputs_get(in, "image");
+    trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(8, 3, 3, 5), TRM_INIT_HE_UNIFORM);
+    trm_node b = trm_parameter(g, "conv.bias", trm_shape_of(8), TRM_INIT_LINEAR);
+    x = trm_conv2d(g, x, w, b, &(trm_conv_options){.stride = {2, 1}, .dilation = {1, 2}, .pad = {1, 0, 3, 2}});
+    trm_node depth = trm_parameter(g, "depth.weight", trm_shape_of(8, 2, 3, 3), TRM_INIT_HE_UNIFORM);
+    x = trm_conv2d(g, x, depth, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}, .groups = 4});
+    x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {3, 2}, .stride = {2, 2}, .pad = {1, 0, 0, 1}});
+    trm_node padded = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1},
+                                                             .count_padding = true});
+    trm_node plain = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
+    trm_node both[] = {padded, trm_sigmoid(g, plain)};
+    x = trm_concat(g, both, 2, 1);
+    x = trm_slice(g, x, (int64_t[]){0, 2, 0, 1}, (int64_t[]){BATCH, 12, 6, 14});
+    x = trm_pad(g, x, (int64_t[]){0, 1, 0, 0}, (int64_t[]){0, 3, 2, 0}, 0.25);
+    x = trm_transpose(g, x, (int32_t[]){0, 2, 3, 1});
+    trm_node mean = trm_reduce_mean(g, x, (int32_t[]){1, 2}, 2, false);
+    trm_node high = trm_reduce_max(g, x, (int32_t[]){1, 2}, 2, false);
+    trm_node sum = trm_reshape(g, trm_reduce_sum(g, x, (int32_t[]){1, 2}, 2, true), trm_shape_of(BATCH, 16));
+    trm_node y = trm_add(g, trm_mul(g, mean, high), trm_tanh(g, trm_scale(g, sum, 0.01)));
+    y = trm_div(g, y, trm_sqrt(g, trm_exp(g, trm_relu(g, trm_sub(g, y, mean)))));
+    y = trm_dropout(g, y, 0.5);
+    trm_node m = trm_parameter(g, "m", trm_shape_of(CLASSES, 16), TRM_INIT_LINEAR);
+    trm_node table = trm_parameter(g, "table", trm_shape_of(CLASSES, CLASSES), TRM_INIT_LINEAR);
+    const int32_t ids[1] = {3};
+    trm_node id = trm_constant(g, &(trm_tensor){(void *)ids, TRM_INT32, trm_shape_of(1)});
+    trm_node rows = trm_add(g, trm_embedding(g, table, id), trm_one_hot(g, id, CLASSES, 2, -1));
+    trm_node logits = trm_add(g, trm_matmul(g, y, m, false, true), rows);
+    return trm_log(g, trm_softmax(g, trm_cast(g, logits, TRM_FLOAT32)));
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------ */
+
+static void randomise(float *values, int64_t count, uint64_t stream, float low, float high) {
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = low + (high - low) * trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i));
+    }
+}
+
+/* Running statistics as after training, so that batch norm is no identity. */
+static void randomise_states(trm_exec *exec) {
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind == TRM_VARIABLE_STATE && v.dtype == TRM_FLOAT32) {
+            int64_t count = trm_shape_count(&v.shape);
+            float *values = malloc((size_t)count * sizeof *values);
+            bool mean = strstr(v.name, "mean") != NULL;
+            randomise(values, count, (uint64_t)i, mean ? -0.2f : 0.5f, mean ? 0.2f : 1.5f);
+            trm_exec_write(exec, i, values);
+            free(values);
+        }
+    }
+}
+
+static void write_case(const char *name, trm_network network, void *context) {
+    trm_error err;
+    trm_dataset *data;
+    trm_model *model;
+    char path[256];
+    const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE};
+    CHECK_OK(trm_dataset_random(&random, &data, &err), err);
+    CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
+    const trm_model_options options = {.network = network, .network_context = context, .data = data,
+                                       .evaluation_only = true, .seed = 5};
+    CHECK_OK(trm_model_create(&options, &model, &err), err);
+    trm_exec *exec = trm_model_exec(model);
+    randomise_states(exec);
+    trm_tensor image, logits;
+    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
+    randomise(image.data, trm_shape_count(&image.shape), 99, -2, 2);
+    snprintf(path, sizeof path, "%s/%s.image.npy", folder, name);
+    CHECK_OK(trm_npy_write(path, &image, &err), err);
+    CHECK_OK(trm_exec_forward(exec, &err), err);
+    CHECK_OK(trm_exec_output(exec, 0, &logits, &err), err);
+    snprintf(path, sizeof path, "%s/%s.logits.npy", folder, name);
+    CHECK_OK(trm_npy_write(path, &logits, &err), err);
+    snprintf(path, sizeof path, "%s/%s.onnx", folder, name);
+    CHECK_OK(trm_export_onnx(model, path, &err), err);
+
+    trm_onnx_model *read;
+    CHECK_OK(trm_onnx_open(path, &read, &err), err);
+    assert_int_equal(trm_onnx_input_count(read), 1);
+    assert_string_equal(trm_onnx_input_at(read, 0)->name, "image");
+    assert_string_equal(trm_onnx_output_at(read, 0)->name, "logits");
+    assert_string_equal(trm_onnx_input_at(read, 0)->dims[0].symbol, "N");
+    trm_onnx_destroy(read);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+}
+
+static void models_are_written(void **state) {
+    write_case("lenet", named, "lenet");
+    write_case("mlp", named, "mlp");
+    write_case("resnet18", named, "resnet18");
+    write_case("resnet50", named, "resnet50");
+}
+
+static void every_operator_is_written(void **state) { write_case("everything", everything, NULL); }
+
+/* What has no form is named, and no file appears. */
+static trm_status same_shape(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
+                             trm_error *err) {
+    out[0] = in[0];
+    return TRM_OK;
+}
+static trm_status copy_values(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
+                              trm_error *err) {
+    memcpy(out[0].data, in[0].data, (size_t)trm_tensor_bytes(&in[0]));
+    return TRM_OK;
+}
+static const trm_custom_op identity = {.name = "mine", .outputs = 1, .infer = same_shape, .run = copy_values};
+static trm_node with_custom(trm_graph *g, const trm_inputs *in, void *context) {
+    trm_node x = trm_global_avg_pool(g, trm_inputs_get(in, "image")), y;
+    trm_custom(g, &identity, &x, 1, &y);
+    return y;
+}
+static void other_operators_are_named(void **state) {
+    trm_error err;
+    trm_dataset *data;
+    trm_model *model;
+    char path[256];
+    const trm_random_options random = {.count = BATCH, .height = SIZE, .width = SIZE, .classes = 3};
+    CHECK_OK(trm_dataset_random(&random, &data, &err), err);
+    CHECK_OK(trm_dataset_batch(data, BATCH, true, &err), err);
+    trm_model_options options = {.network = with_custom, .data = data, .evaluation_only = true};
+    CHECK_OK(trm_model_create(&options, &model, &err), err);
+    snprintf(path, sizeof path, "%s/custom.onnx", folder);
+    CHECK_FAILS(trm_export_onnx(model, path, &err), TRM_UNSUPPORTED, err, "no form in ONNX");
+    assert_int_not_equal(access(path, F_OK), 0);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_are_written),
+        cmocka_unit_test(every_operator_is_written),
+        cmocka_unit_test(other_operators_are_named),
+    };
+    if (argc > 1) {
+        snprintf(folder, sizeof folder, "%s", argv[1]);
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    trm_error err;
+    strcpy(folder, "/tmp/trireme_onnx_XXXXXX");
+    if (mkdtemp(folder) == NULL) {
+        return 1;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + (trmi_os_remove_tree(NULL, folder, &err) != TRM_OK);
+}

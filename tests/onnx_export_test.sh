@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
+# batch too. Needs a python with onnxruntime and onnx: PYTHON, or with TRIREME_ALL_TESTS=1 a virtual
+# environment that this test makes in the build folder.
+set -u
+python=${PYTHON:-python3}
+have() { "$1" -c 'import onnx, onnxruntime' 2> /dev/null; }
+venv=${TRIREME_BUILD:?}/onnxruntime
+if ! have "$python" && [ -x "$venv/bin/python" ]; then
+    python=$venv/bin/python
+fi
+if ! have "$python" && [ "${TRIREME_ALL_TESTS:-0}" = 1 ]; then
+    python3 -m venv "$venv" && timeout 200 "$venv/bin/pip" install -q onnx onnxruntime > /dev/null 2>&1
+    python=$venv/bin/python
+fi
+have "$python" || { echo "skipped: no python with onnx and onnxruntime (PYTHON=..., or TRIREME_ALL_TESTS=1)"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$TRIREME_BUILD/tests/onnx_export_test" "$work" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+"$python" - "$work" << 'END'
+import glob, os, sys
+import numpy as np, onnx, onnxruntime
+worst = 0
+files = sorted(glob.glob(sys.argv[1] + "/*.onnx"))
+assert len(files) == 5, files
+for path in files:
+    stem = path[:-5]
+    onnx.checker.check_model(path, full_check=True)
+    image, logits = np.load(stem + ".image.npy"), np.load(stem + ".logits.npy")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    out, = session.run(["logits"], {"image": image})
+    scale = np.abs(logits).max()
+    error = np.abs(out - logits).max() / scale
+    alone, = session.run(["logits"], {"image": image[:1]})
+    single = np.abs(alone - logits[:1]).max() / scale
+    print("%-12s relative error %.1e, batch of one %.1e" % (os.path.basename(stem), error, single))
+    assert error < 1e-4 and single < 1e-4
+    assert np.abs(logits[0] - logits[1]).max() > 1e-3 * scale  # the image matters
+END
