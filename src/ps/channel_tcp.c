@@ -1,0 +1,441 @@
+/* Channels over TCP. A frame is a magic word, the length, the message. The receive buffer grows with
+ * what has arrived, not with what was announced. */
+#define _GNU_SOURCE
+#include "ps/channel.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { FRAME_BYTES = 8, FIRST_BYTES = 64 << 10, BACKLOG = 128, SPARE_BLOCKS = 4 };
+static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
+
+/* Message memory is kept for the next message: taking it anew costs more than sending it. */
+typedef struct spare {
+    uint8_t *data;
+    size_t capacity;
+} spare;
+
+typedef struct tcp_channel {
+    trmi_channel base;
+    int fd;
+    pthread_mutex_t send_mutex, spare_mutex;
+    spare spares[SPARE_BLOCKS];
+    uint8_t frame[FRAME_BYTES];
+    size_t frame_have, have, expected;
+    spare in;
+} tcp_channel;
+
+typedef struct tcp_block {
+    size_t capacity;
+    uint8_t pad[64 - sizeof(size_t)];
+} tcp_block;
+
+static spare take_spare(tcp_channel *c, size_t bytes) {
+    spare best = {0};
+    pthread_mutex_lock(&c->spare_mutex);
+    for (int i = 0; i < SPARE_BLOCKS; i++) {
+        if (c->spares[i].capacity >= bytes && c->spares[i].data != NULL) {
+            best = c->spares[i];
+            c->spares[i] = (spare){0};
+            break;
+        }
+    }
+    pthread_mutex_unlock(&c->spare_mutex);
+    if (best.data == NULL) {
+        best.capacity = bytes + bytes / 4 + 64;
+        best.data = trmi_alloc(best.capacity);
+    }
+    return best;
+}
+
+static void keep_spare(tcp_channel *c, spare s) {
+    pthread_mutex_lock(&c->spare_mutex);
+    int smallest = 0;
+    for (int i = 1; i < SPARE_BLOCKS; i++) {
+        smallest = c->spares[i].capacity < c->spares[smallest].capacity ? i : smallest;
+    }
+    if (s.capacity > c->spares[smallest].capacity) {
+        spare kept = c->spares[smallest];
+        c->spares[smallest] = s;
+        s = kept;
+    }
+    pthread_mutex_unlock(&c->spare_mutex);
+    trmi_free(s.data);
+}
+
+/* Waits until the socket is ready for `events`. */
+static trm_status wait_ready(const tcp_channel *c, short events, double deadline,
+                             double timeout_seconds, trm_error *err) {
+    for (;;) {
+        double left = deadline - trmi_os_now();
+        if (left < 0) {
+            left = 0;
+        }
+        struct pollfd p = {c->fd, events, 0};
+        int ready = poll(&p, 1, left > 3600 ? 3600000 : (int)(left * 1e3 + 0.999));
+        if (ready > 0) {
+            return TRM_OK;
+        }
+        if (ready == 0 && deadline - trmi_os_now() <= 0) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer,
+                             timeout_seconds);
+        }
+        if (ready < 0 && errno != EINTR) {
+            return TRMI_FAIL_SYS(err, "waiting for %s", c->base.peer);
+        }
+    }
+}
+
+static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
+                              trmi_message *out, trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    (void)timeout_seconds;
+    if (bytes > TRMI_MESSAGE_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes,
+                         channel->peer, TRMI_MESSAGE_BYTES_MAX);
+    }
+    spare s = take_spare(c, bytes + sizeof(tcp_block));
+    if (s.data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
+    }
+    tcp_block *b = (tcp_block *)(void *)s.data;
+    b->capacity = s.capacity;
+    *out = (trmi_message){.data = s.data + sizeof *b, .bytes = bytes, .block = b};
+    return TRM_OK;
+}
+
+static void tcp_release(trmi_channel *channel, trmi_message *message) {
+    tcp_block *b = message->block;
+    keep_spare((tcp_channel *)channel, (spare){(uint8_t *)b, b->capacity});
+    *message = (trmi_message){0};
+}
+
+static trm_status send_all(tcp_channel *c, struct iovec *parts, int count,
+                           double timeout_seconds, trm_error *err) {
+    double deadline = trmi_os_now() + timeout_seconds;
+    while (count > 0) {
+        struct msghdr header = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+        ssize_t sent = sendmsg(c->fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            TRMI_TRY(wait_ready(c, POLLOUT, deadline, timeout_seconds, err));
+            continue;
+        }
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        if (sent < 0) {
+            return TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
+        }
+        for (; count > 0 && (size_t)sent >= parts->iov_len; count--, parts++) {
+            sent -= (ssize_t)parts->iov_len;
+        }
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + sent;
+            parts->iov_len -= (size_t)sent;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
+                             trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    trm_status status = TRM_OK;
+    if (message->bytes > 0) {
+        uint32_t frame[2] = {frame_magic, (uint32_t)message->bytes};
+        struct iovec parts[2] = {{frame, sizeof frame}, {message->data, message->bytes}};
+        pthread_mutex_lock(&c->send_mutex);
+        status = send_all(c, parts, 2, timeout_seconds, err);
+        if (status != TRM_OK) {
+            /* Half a frame may be out: nothing sensible can follow it. */
+            shutdown(c->fd, SHUT_RDWR);
+        }
+        pthread_mutex_unlock(&c->send_mutex);
+    }
+    tcp_release(channel, message);
+    return status;
+}
+
+/* Some bytes into `to`. TRM_PENDING when none are there. */
+static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have, trm_error *err) {
+    ssize_t got = recv(c->fd, to, bytes, MSG_DONTWAIT);
+    if (got > 0) {
+        *have += (size_t)got;
+        return TRM_OK;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return TRM_PENDING;
+    }
+    if (got == 0 && c->frame_have == 0) {
+        return TRM_END;
+    }
+    return got == 0
+               ? TRMI_FAIL(err, TRM_PEER, "%s closed in the middle of a message", c->base.peer)
+               : TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
+}
+
+static trm_status read_frame(tcp_channel *c, trm_error *err) {
+    TRMI_TRY(read_some(c, c->frame + c->frame_have, FRAME_BYTES - c->frame_have, &c->frame_have,
+                       err));
+    if (c->frame_have < FRAME_BYTES) {
+        return TRM_OK;
+    }
+    uint32_t word[2];
+    memcpy(word, c->frame, sizeof word);
+    if (word[0] != frame_magic || word[1] == 0 || word[1] > TRMI_MESSAGE_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "%s does not speak our protocol: frame %08x of %u bytes", c->base.peer,
+                         word[0], word[1]);
+    }
+    c->expected = word[1];
+    c->have = 0;
+    return TRM_OK;
+}
+
+static bool make_place(tcp_channel *c) {
+    size_t aim = c->have < FIRST_BYTES ? FIRST_BYTES : 2 * c->have;
+    aim = (aim > c->expected ? c->expected : aim) + sizeof(tcp_block);
+    if (c->in.data != NULL && c->in.capacity >= aim) {
+        return true;
+    }
+    spare larger = take_spare(c, aim);
+    if (larger.data == NULL) {
+        return false;
+    }
+    if (c->in.data != NULL) {
+        memcpy(larger.data, c->in.data, sizeof(tcp_block) + c->have);
+        keep_spare(c, c->in);
+    }
+    c->in = larger;
+    return true;
+}
+
+static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
+                              trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    double deadline = trmi_os_now() + timeout_seconds;
+    for (;;) {
+        trm_status status;
+        if (c->frame_have < FRAME_BYTES) {
+            status = read_frame(c, err);
+        } else if (!make_place(c)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes from %s",
+                             c->expected, channel->peer);
+        } else {
+            size_t room = c->in.capacity - sizeof(tcp_block) - c->have;
+            size_t wanted = c->expected - c->have < room ? c->expected - c->have : room;
+            status = read_some(c, c->in.data + sizeof(tcp_block) + c->have, wanted, &c->have, err);
+        }
+        if (status == TRM_PENDING) {
+            status = wait_ready(c, POLLIN, deadline, timeout_seconds, err);
+        }
+        TRMI_TRY(status);
+        if (c->frame_have == FRAME_BYTES && c->expected > 0 && c->have == c->expected) {
+            tcp_block *b = (tcp_block *)(void *)c->in.data;
+            b->capacity = c->in.capacity;
+            *out = (trmi_message){c->in.data + sizeof *b, c->expected, b};
+            c->in = (spare){0};
+            c->frame_have = c->expected = 0;
+            return TRM_OK;
+        }
+    }
+}
+
+static void tcp_shut(trmi_channel *channel) { shutdown(((tcp_channel *)channel)->fd, SHUT_WR); }
+
+static void tcp_destroy(trmi_channel *channel) {
+    tcp_channel *c = (tcp_channel *)channel;
+    close(c->fd);
+    for (int i = 0; i < SPARE_BLOCKS; i++) {
+        trmi_free(c->spares[i].data);
+    }
+    trmi_free(c->in.data);
+    pthread_mutex_destroy(&c->send_mutex);
+    pthread_mutex_destroy(&c->spare_mutex);
+    trmi_free(c);
+}
+
+static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit, tcp_receive,
+                                             tcp_release, tcp_shut,    tcp_destroy};
+
+bool trmi_tcp_gone(const trmi_channel *tcp) {
+    char byte;
+    ssize_t got = recv(((const tcp_channel *)tcp)->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *err) {
+    tcp_channel *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        close(fd);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection to %s", peer);
+    }
+    int one = 1, silence_ms = 10000;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    c->base.table = &tcp_table;
+    c->fd = fd;
+    snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
+    pthread_mutex_init(&c->send_mutex, NULL);
+    pthread_mutex_init(&c->spare_mutex, NULL);
+    *out = &c->base;
+    return TRM_OK;
+}
+
+/* ---- listening and connecting -------------------------------------------------------------------- */
+
+struct trmi_listener {
+    int fd, stop_fd;
+};
+
+static trm_status resolve(const char *host, const char *port, int flags, struct addrinfo **out,
+                          trm_error *err) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
+    int code = getaddrinfo(host, port, &hints, out);
+    return code == 0 ? TRM_OK
+                     : TRMI_FAIL(err, TRM_INVALID, "%.80s:%.12s: cannot resolve: %s", host, port,
+                                 gai_strerror(code));
+}
+
+trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int32_t *bound_port,
+                       trm_error *err) {
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    struct addrinfo *found;
+    TRMI_TRY(resolve(host, service, AI_PASSIVE, &found, err));
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    trm_status status = TRM_OK;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+        bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s:%d: cannot listen", host, port);
+    }
+    freeaddrinfo(found);
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof bound;
+    trmi_listener *listener = trmi_alloc(sizeof *listener);
+    int stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (status == TRM_OK && (listener == NULL || stop_fd < 0 ||
+                             getsockname(fd, (struct sockaddr *)&bound, &length) != 0)) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s:%d: no memory for a listener", host, port);
+    }
+    if (status != TRM_OK) {
+        close(fd);
+        close(stop_fd);
+        trmi_free(listener);
+        return status;
+    }
+    *listener = (trmi_listener){fd, stop_fd};
+    *bound_port = ntohs(bound.ss_family == AF_INET6
+                            ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
+                            : ((struct sockaddr_in *)(void *)&bound)->sin_port);
+    *out = listener;
+    return TRM_OK;
+}
+
+trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds,
+                                trmi_channel **out, trm_error *err) {
+    struct pollfd p[2] = {{listener->fd, POLLIN, 0}, {listener->stop_fd, POLLIN, 0}};
+    int ready = poll(p, 2, (int)(timeout_seconds * 1e3));
+    if (ready > 0 && p[1].revents != 0) {
+        return TRM_CANCELLED;
+    }
+    struct sockaddr_storage from;
+    socklen_t length = sizeof from;
+    int fd = ready > 0 ? accept4(listener->fd, (struct sockaddr *)&from, &length, SOCK_CLOEXEC)
+                       : -1;
+    if (fd < 0) {
+        return TRM_TIMEOUT;
+    }
+    char host[48] = "?", port[8] = "?", peer[64];
+    getnameinfo((struct sockaddr *)&from, length, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(peer, sizeof peer, "%s:%s", host, port);
+    return wrap(fd, peer, out, err);
+}
+
+void trmi_listener_shut(trmi_listener *listener) {
+    uint64_t one = 1;
+    ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
+    (void)wrote;
+}
+
+void trmi_listener_destroy(trmi_listener *listener) {
+    if (listener != NULL) {
+        close(listener->fd);
+        close(listener->stop_fd);
+        trmi_free(listener);
+    }
+}
+
+/* One attempt; TRM_PEER when nobody listens (yet). */
+static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
+                               trmi_channel **out, trm_error *err) {
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return TRMI_FAIL_SYS(err, "%s: cannot make a socket", address);
+    }
+    int failed = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
+    if (failed == EINPROGRESS) {
+        double left = deadline - trmi_os_now();
+        struct pollfd p = {fd, POLLOUT, 0};
+        socklen_t length = sizeof failed;
+        failed = ETIMEDOUT;
+        if (poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0) > 0) {
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
+        }
+    }
+    if (failed != 0) {
+        close(fd);
+        return TRMI_FAIL(err, TRM_PEER, "server %s: cannot connect: %s", address,
+                         strerror(failed));
+    }
+    char peer[64];
+    snprintf(peer, sizeof peer, "server %.50s", address);
+    return wrap(fd, peer, out, err);
+}
+
+trm_status trmi_connect(const char *address, double timeout_seconds, trmi_channel **out,
+                        trm_error *err) {
+    char host[64];
+    const char *colon = strrchr(address, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - address);
+    const char *start = address;
+    if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
+        start++;
+        length -= 2;
+    }
+    if (length == 0 || length >= sizeof host) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s' is no server address: HOST:PORT expected",
+                         address);
+    }
+    memcpy(host, start, length);
+    host[length] = '\0';
+    struct addrinfo *found;
+    TRMI_TRY(resolve(host, colon + 1, 0, &found, err));
+    double deadline = trmi_os_now() + timeout_seconds;
+    trm_status status;
+    do {
+        status = connect_once(found, address, deadline, out, err);
+        if (status == TRM_PEER) {
+            poll(NULL, 0, 50);
+        }
+    } while (status == TRM_PEER && trmi_os_now() < deadline);
+    freeaddrinfo(found);
+    return status;
+}

@@ -1,0 +1,201 @@
+#include "ps/shard.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *place,
+                             uint32_t number, trmi_shard **out, trm_error *err) {
+    trmi_shard *shard = trmi_alloc(sizeof *shard);
+    if (shard == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shard");
+    }
+    shard->account.limit = memory_bytes;
+    shard->place = *place;
+    shard->number = number;
+    shard->log.fd = -1;
+    shard->tables =
+        trmi_account_alloc(&shard->account, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
+    if (shard->tables == NULL) {
+        trmi_shard_destroy(shard);
+        return TRMI_FAIL(err, TRM_NOMEM, "shard %u: a budget of %lld bytes is too small", number,
+                         (long long)memory_bytes);
+    }
+    *out = shard;
+    return TRM_OK;
+}
+
+void trmi_shard_destroy(trmi_shard *shard) {
+    if (shard == NULL) {
+        return;
+    }
+    trmi_shard_log_close(shard);
+    for (uint32_t i = 0; i < shard->table_count; i++) {
+        trmi_row_table_destroy(shard->tables[i]);
+    }
+    trmi_account_free(&shard->account, shard->tables, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
+    trmi_account_free(&shard->account, shard->windows,
+                      (size_t)shard->window_capacity * sizeof *shard->windows);
+    trmi_free(shard);
+}
+
+trm_status trmi_shard_add_table(trmi_shard *shard, const trm_table_options *options,
+                                trm_error *err) {
+    if (shard->table_count == TRMI_PS_TABLES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': at most %d tables", options->name,
+                         TRMI_PS_TABLES_MAX);
+    }
+    trmi_row_table *table;
+    TRMI_TRY(trmi_row_table_create(options, &shard->place, &shard->account, &table, err));
+    trm_status status = trmi_shard_log_table(shard, options, err);
+    if (status != TRM_OK) {
+        trmi_row_table_destroy(table);
+        return status;
+    }
+    shard->tables[shard->table_count++] = table;
+    return TRM_OK;
+}
+
+trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, uint32_t count,
+                           trm_dtype dtype, trm_error *err) {
+    for (uint32_t i = 0; i < count; i++) {
+        TRMI_TRY(trmi_row_table_read(shard->tables[sections[i].table], sections[i].keys,
+                                     sections[i].count, dtype, sections[i].values, err));
+    }
+    return TRM_OK;
+}
+
+/* ---- windows ------------------------------------------------------------------------------------- */
+
+static trmi_window *find_window(const trmi_shard *shard, uint32_t worker) {
+    for (int64_t i = 0; i < shard->window_count; i++) {
+        if (shard->windows[i].worker == worker) {
+            return &shard->windows[i];
+        }
+    }
+    return NULL;
+}
+
+uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker) {
+    const trmi_window *w = find_window(shard, worker);
+    return w == NULL ? 0 : w->incarnation;
+}
+
+trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err) {
+    const trmi_window *w = find_window(shard, id->worker);
+    trmi_window fresh = {.worker = id->worker, .incarnation = id->incarnation};
+    if (w != NULL && id->incarnation < w->incarnation) {
+        return TRMI_FAIL(err, TRM_CANCELLED,
+                         "worker %u: push %llu of incarnation %u, but incarnation %u has taken "
+                         "over: end this process",
+                         id->worker, (unsigned long long)id->sequence, id->incarnation,
+                         w->incarnation);
+    }
+    if (w == NULL || id->incarnation > w->incarnation) {
+        w = &fresh;
+    }
+    if (id->sequence == 0 || id->sequence > w->base + TRMI_WINDOW_PUSHES) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "worker %u: push %llu while %llu is the last of those before: at most "
+                         "%d ahead",
+                         id->worker, (unsigned long long)id->sequence,
+                         (unsigned long long)w->base, TRMI_WINDOW_PUSHES);
+    }
+    bool seen = id->sequence <= w->base || (w->bits >> (id->sequence - w->base - 1) & 1) != 0;
+    return seen ? TRM_END : TRM_OK;
+}
+
+trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err) {
+    trmi_window *w = find_window(shard, window->worker);
+    if (w != NULL) {
+        *w = *window;
+        return TRM_OK;
+    }
+    if (shard->window_count == shard->window_capacity) {
+        int64_t capacity = trmi_max_i64(16, 2 * shard->window_capacity);
+        trmi_window *larger =
+            trmi_account_alloc(&shard->account, (size_t)capacity * sizeof *larger);
+        if (larger == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "shard %u: the budget has no room for worker %u",
+                             shard->number, window->worker);
+        }
+        if (shard->window_count > 0) {
+            memcpy(larger, shard->windows, (size_t)shard->window_count * sizeof *larger);
+        }
+        trmi_account_free(&shard->account, shard->windows,
+                          (size_t)shard->window_capacity * sizeof *larger);
+        shard->windows = larger;
+        shard->window_capacity = capacity;
+    }
+    shard->windows[shard->window_count++] = *window;
+    return TRM_OK;
+}
+
+static void mark(trmi_shard *shard, const trmi_push_id *id) {
+    trmi_window *w = find_window(shard, id->worker);
+    if (id->incarnation > w->incarnation) {
+        *w = (trmi_window){.worker = id->worker, .incarnation = id->incarnation};
+    }
+    w->bits |= (uint64_t)1 << (id->sequence - w->base - 1);
+    while ((w->bits & 1) != 0) {
+        w->bits >>= 1;
+        w->base++;
+    }
+}
+
+/* ---- pushing ------------------------------------------------------------------------------------- */
+
+static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
+    shard->tick++;
+    shard->clock = trmi_max_i64(shard->clock, push->clock);
+    for (uint32_t i = 0; i < push->section_count; i++) {
+        const trmi_ps_section *s = &push->sections[i];
+        TRMI_TRY(trmi_row_table_update(shard->tables[s->table], s->keys, s->count, push->dtype,
+                                       s->values, &tick, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
+                           trm_error *err) {
+    if (shard->broken.status != TRM_OK) {
+        *err = shard->broken;
+        return (trm_status)shard->broken.status;
+    }
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        trm_status status = trmi_window_check(shard, &push->ids[i], err);
+        if (status != TRM_OK && status != TRM_END) {
+            return status;
+        }
+        seen += status == TRM_END;
+    }
+    if (seen > 0) {
+        /* The server forms a sum once; parts of it cannot have come by another way. */
+        shard->repeated++;
+        *applied = false;
+        return TRM_OK;
+    }
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        if (find_window(shard, push->ids[i].worker) == NULL) {
+            trmi_window fresh = {push->ids[i].worker, push->ids[i].incarnation, 0, 0};
+            TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
+        }
+    }
+    TRMI_TRY(trmi_shard_log_push(shard, push, err));
+    trm_status status = apply(shard, push, err);
+    if (status != TRM_OK) {
+        /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
+        trm_error unheard = {0};
+        shard->broken = err != NULL ? *err : unheard;
+        shard->broken.status = status;
+        return status;
+    }
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        mark(shard, &push->ids[i]);
+    }
+    shard->applied++;
+    *applied = true;
+    return TRM_OK;
+}

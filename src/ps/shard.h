@@ -1,0 +1,101 @@
+/* ps/shard.h: one share-nothing part of a server: its rows of all tables, who has pushed what, its log.
+ * One thread, the owner, calls.
+ *
+ *   push (worker, incarnation, sequence)
+ *     seen before?  --> nothing happens
+ *     log it        --> survives the death of the process
+ *     apply it      --> tick + 1
+ *
+ * State = checkpoint at cut n + log since cut n; both carry the windows, so that a push that comes
+ * again after any restart is known. */
+#ifndef TRMI_PS_SHARD_H
+#define TRMI_PS_SHARD_H
+
+#include "base/os.h"
+#include "ps/codec.h"
+#include "ps/table.h"
+
+/* Pushes of one worker that have been applied: all up to `base`, and base + 1 + i for each bit i. */
+typedef struct trmi_window {
+    uint32_t worker, incarnation;
+    uint64_t base, bits;
+} trmi_window;
+
+enum { TRMI_WINDOW_PUSHES = 64 };
+
+typedef struct trmi_push_id {
+    uint32_t worker, incarnation;
+    uint64_t sequence;
+} trmi_push_id;
+
+/* One push, or the sum of several workers' (synchronous mode): then all ids are marked. */
+typedef struct trmi_push {
+    const trmi_push_id *ids;
+    uint32_t id_count;
+    uint32_t time;
+    int64_t clock; /* batches that are finished with this push (synchronous: by all) */
+    float rate_scale, gradient_scale;
+    trm_dtype dtype;
+    const trmi_ps_section *sections;
+    uint32_t section_count;
+} trmi_push;
+
+typedef struct trmi_shard_log {
+    const trmi_os *os;
+    int fd; /* -1 = no log */
+    bool sync; /* fsync after each push: survives the host, too */
+    char path[256];
+    int64_t bytes;
+} trmi_shard_log;
+
+typedef struct trmi_shard {
+    trmi_account account;
+    trmi_row_table_place place;
+    uint32_t number; /* of this server's */
+    trmi_row_table **tables;
+    uint32_t table_count;
+    trmi_window *windows;
+    int64_t window_count, window_capacity;
+    uint32_t tick; /* pushes applied since the job began: its global step */
+    int64_t clock;
+    int64_t applied, repeated; /* pushes, by this process */
+    trmi_shard_log log;
+    trm_error broken; /* status TRM_OK, or why this shard serves no more */
+} trmi_shard;
+
+/* errors  NOMEM */
+trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *place,
+                             uint32_t number, trmi_shard **out, trm_error *err);
+void trmi_shard_destroy(trmi_shard *shard);
+/* Table number table_count; logged. */
+trm_status trmi_shard_add_table(trmi_shard *shard, const trm_table_options *options,
+                                trm_error *err);
+/* Fills the sections' values. */
+trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, uint32_t count,
+                           trm_dtype dtype, trm_error *err);
+/* *applied = false if it had been applied before.
+ *   errors  CANCELLED (an older incarnation of the worker), INVALID (too far ahead), IO, NOSPACE */
+trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
+                           trm_error *err);
+/* Whether a push would be applied (TRM_OK), has been (TRM_END), or is refused. */
+trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err);
+/* Last incarnation of a worker, 0 if it was never here. */
+uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker);
+/* Puts a window from a checkpoint in place. */
+trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err);
+
+/* --- the log -------------------------------------------------------------------------------------- */
+
+/* Appends to a new file from here on (the old one is closed and stays).   errors  IO, NOSPACE */
+trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
+                               trm_error *err);
+void trmi_shard_log_close(trmi_shard *shard);
+trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *options,
+                                trm_error *err);
+trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
+/* Applies what a log holds and the shard does not. A torn last record ends it: nobody was told that
+ * it had been applied. *pushes counts those applied.   errors  IO, CORRUPT, NOMEM */
+trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
+                             trm_error *err);
+
+#endif
