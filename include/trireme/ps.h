@@ -142,6 +142,149 @@ TRM_API void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, cons
 TRM_API uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes,
                                  uint64_t buckets);
 
+/* ---- servers -------------------------------------------------------------------------------- */
+
+typedef struct trm_ps_server trm_ps_server;
+
+/* How far workers may run apart. */
+typedef enum trm_ps_mode {
+    TRM_PS_ASYNC,   /* every push is applied as it comes */
+    TRM_PS_BOUNDED, /* the same, but a pull of batch t waits until every worker has pushed t -
+                       staleness */
+    TRM_PS_SYNC     /* gradients of batch t are summed over the workers and applied once */
+} trm_ps_mode;
+
+typedef struct trm_ps_server_options {
+    int32_t server, servers; /* which one this is, of how many; servers 0 = 1 */
+    int32_t shards;          /* owner threads; 0 = CPUs of this process, at most 16 */
+    int64_t
+        memory_bytes;   /* never exceeded by tables and logs' buffers; 0 = 80 % of the machine's */
+    const char *listen; /* "127.0.0.1:4000"; port 0 = any; NULL = this process only */
+    const char *folder; /* checkpoints and logs; NULL = nothing is kept */
+    bool log_pushes;    /* to the folder: a killed server loses nothing that was answered */
+    bool log_sync;      /* flush each push to the disk: a killed machine does not, either */
+    const char *spill_folder; /* for rows beyond the memory; NULL = cold rows are evicted */
+    int64_t spill_bytes;      /* 0 = as much as the disk has */
+    trm_ps_mode mode;
+    int32_t workers;        /* expected in BOUNDED and SYNC mode; 0 = 1 */
+    int32_t staleness;      /* BOUNDED: 0 = every worker finishes batch t before any starts t + 1 */
+    int32_t backup_workers; /* SYNC: the slowest so many of each batch are not waited for */
+    bool sum_gradients;     /* SYNC: instead of their mean */
+    double worker_timeout_seconds; /* a silent worker is no longer waited for; 0 = 60 */
+    const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
+} trm_ps_server_options;
+
+/* Starts a server; what its folder holds (newest complete checkpoint, then the logs) is loaded
+ * first. errors  INVALID, NOMEM, IO, CORRUPT */
+TRM_API TRM_MUST_USE trm_status trm_ps_server_start(const trm_ps_server_options *options,
+                                                    trm_ps_server **out, trm_error *err);
+/* "127.0.0.1:41234", "" without a listener. */
+TRM_API const char *trm_ps_server_address(const trm_ps_server *server);
+/* Waits until a client has sent STOP. TRM_TIMEOUT otherwise.   thread any */
+TRM_API trm_status trm_ps_server_wait(trm_ps_server *server, double timeout_seconds);
+/* Ends all connections and threads. NULL is fine. */
+TRM_API void trm_ps_server_stop(trm_ps_server *server);
+
+/* ---- clients --------------------------------------------------------------------------------- */
+
+typedef struct trm_ps_client trm_ps_client;
+typedef struct trm_ps_batch trm_ps_batch;
+
+typedef struct trm_ps_client_options {
+    const char *const *addresses; /* [servers] in order of their numbers; or */
+    trm_ps_server *const *local;  /* [servers] of this process */
+    int32_t servers;
+    int32_t worker;          /* 0..65535, unique among those that push */
+    trm_dtype wire;          /* of rows and gradients under way: 0 = float32 */
+    int32_t pushes_ahead;    /* unanswered pushes before a push waits; 0 = 4, at most 32 */
+    int64_t cache_rows;      /* of hot rows per table; 0 = none */
+    int32_t cache_staleness; /* own batches that a cached row may be old; 0 = 1 */
+    size_t ring_bytes;       /* shared memory each way, a power of two; 0 = 32 MB */
+    bool tcp_only;           /* no shared memory even on one host */
+    double timeout_seconds;  /* for every wait, restarts of servers included; 0 = 60 */
+    double retry_seconds;    /* without an answer a push is sent again; 0 = 5 */
+    const void *token;       /* as the server's */
+} trm_ps_client_options;
+
+/* Connects to all servers.   errors  INVALID, TIMEOUT and PEER (naming the server), NOMEM
+ *   thread  a client and its batches: one thread at a time */
+TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options *options,
+                                                     trm_ps_client **out, trm_error *err);
+/* Tells the servers that this worker has finished; unanswered pushes are lost (flush first). */
+TRM_API void trm_ps_client_destroy(trm_ps_client *client);
+/* Declares a table on all servers. Workers declare the same tables in the same order.
+ *   errors  INVALID (options; or another worker declared it differently) */
+TRM_API TRM_MUST_USE trm_status trm_ps_client_table(trm_ps_client *client,
+                                                    const trm_table_options *options,
+                                                    int32_t *table, trm_error *err);
+
+/* One batch: slices of keys of any tables, pulled with one request per server and pushed with one.
+ * Keys may repeat, within and across slices of a table: each goes over the wire once.
+ *
+ *     trm_ps_batch_clear(batch);
+ *     trm_ps_batch_add(batch, users, keys, 4096, rows, gradients, &err);     a few times
+ *     trm_ps_pull_start(batch, &err);        e.g. while the batch before is computed
+ *     trm_ps_pull_wait(batch, &err);         rows[i] is the row of keys[i]
+ *     ... gradients[i] = d loss / d rows[i]
+ *     trm_ps_push(batch, NULL, &err);        does not wait, unless pushes_ahead are unanswered
+ */
+TRM_API TRM_MUST_USE trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out,
+                                                    trm_error *err);
+TRM_API void trm_ps_batch_destroy(trm_ps_batch *batch);
+TRM_API void trm_ps_batch_clear(trm_ps_batch *batch);
+/* shape  keys[count], rows[count][width] written by the pull (NULL = not wanted), gradients
+ *        [count][width] read by the push (NULL = none); all borrowed until the push or clear
+ * errors INVALID, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_ps_batch_add(trm_ps_batch *batch, int32_t table,
+                                                 const uint64_t *keys, int64_t count, float *rows,
+                                                 const float *gradients, trm_error *err);
+/* errors  TIMEOUT (naming the server, or the workers that a bound waits for), PEER, INVALID, NOMEM
+ */
+TRM_API TRM_MUST_USE trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err);
+
+typedef struct trm_ps_push_options {
+    float rate_scale; /* times the tables' learning rates: a schedule; 0 = 1 */
+} trm_ps_push_options;
+/* Finishes the batch: its clock goes on even if no slice has gradients.   errors  as pull */
+TRM_API TRM_MUST_USE trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options,
+                                            trm_error *err);
+/* Waits until all pushes are answered. */
+TRM_API TRM_MUST_USE trm_status trm_ps_flush(trm_ps_client *client, trm_error *err);
+
+typedef struct trm_ps_client_stats {
+    int64_t lookups, unique_keys, cached_keys; /* of pulls */
+    int64_t pushes, resent, repeated;          /* repeated: the server had applied them before */
+    int64_t reconnects;
+    int64_t bytes_sent, bytes_received;
+    int64_t global_step; /* pushes (synchronous: batches) applied, as of the last answer */
+} trm_ps_client_stats;
+TRM_API void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out);
+/* Sums over all servers and shards. */
+TRM_API TRM_MUST_USE trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table,
+                                                       trm_table_stats *out, trm_error *err);
+/* The row of a key: audit. values[width] and slots (as many as the rule has) may be NULL.
+ *   errors  TRM_END if there is none */
+TRM_API TRM_MUST_USE trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key,
+                                           trm_row_info *info, float *values, float *slots,
+                                           trm_error *err);
+
+typedef struct trm_ps_checkpoint_result {
+    uint32_t cut;
+    bool differential;
+    int64_t rows, bytes;
+    double seconds, hold_seconds; /* in all; and that pushes were held back */
+} trm_ps_checkpoint_result;
+/* A consistent cut of all shards of all servers, taken while workers go on: every push is in it on
+ * all servers or on none. Files go to each server's folder; the list of them, written last, to
+ * `folder`/MANIFEST-<cut>.json (the same folder when servers share one). `differential` holds what
+ * changed since the cut before (and becomes full when there is none).
+ *   errors  INVALID, IO, NOSPACE, TIMEOUT, PEER: then the cut does not exist */
+TRM_API TRM_MUST_USE trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
+                                                  trm_ps_checkpoint_result *result, trm_error *err);
+/* Tells all servers to end (trm_ps_server_wait returns). */
+TRM_API TRM_MUST_USE trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err);
+
 /* ---- benchmark ------------------------------------------------------------------------------ */
 
 typedef struct trm_ps_bench_options {

@@ -30,7 +30,8 @@ typedef struct trmi_channel_table {
      *   thread  one at a time */
     trm_status (*reserve)(trmi_channel *channel, size_t bytes, double timeout_seconds,
                           trmi_message *out, trm_error *err);
-    /* Sends a reserved block, `message->bytes` of it (0 = nothing: it is taken back).   thread any */
+    /* Sends a reserved block, `message->bytes` of it (0 = nothing: it is taken back).   thread any
+     */
     trm_status (*commit)(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                          trm_error *err);
     /* The next message.   errors  TIMEOUT, END (the peer has closed), PEER (it is gone), CORRUPT
@@ -53,36 +54,39 @@ struct trmi_channel {
 
 /* Two ends in one process, with rings of `ring_bytes` (a power of two; messages up to half of it).
  *   errors  NOMEM */
-trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b,
-                             trm_error *err);
+trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b, trm_error *err);
 
 /* Listens on a numeric or named address; port 0 takes a free one (*port says which). */
 typedef struct trmi_listener trmi_listener;
 trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int32_t *bound_port,
                        trm_error *err);
 /* The next connection as a tcp channel.   errors  TIMEOUT, CANCELLED (after trmi_listener_shut) */
-trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds,
-                                trmi_channel **out, trm_error *err);
+trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds, trmi_channel **out,
+                                trm_error *err);
 void trmi_listener_shut(trmi_listener *listener);
 void trmi_listener_destroy(trmi_listener *listener);
 /* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER */
 trm_status trmi_connect(const char *address, double timeout_seconds, trmi_channel **out,
                         trm_error *err);
 
-/* --- from tcp to shared memory ---------------------------------------------------------------------
- * Both ends talk over tcp first. The client makes a file of two rings and names it to the server; if
- * the server can map it (same host, same user), both go on through it and keep the socket only to
- * notice each other's death. */
+/* --- from tcp to shared memory
+ * --------------------------------------------------------------------- Both ends talk over tcp
+ * first. The client makes a file of two rings and names it to the server; if the server can map it
+ * (same host, same user), both go on through it and keep the socket only to notice each other's
+ * death. */
 
 /* The client's end: *path[128] names the file (give it to the server, then call trmi_shm_seal).
  *   owns  the new channel takes `tcp` over when sealed with true */
-trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
-                          char path[128], trm_error *err);
+trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out, char path[128],
+                          trm_error *err);
 /* After the server's answer: the file's name is removed; `accepted` false destroys the offer. */
 void trmi_shm_seal(trmi_channel *offer, bool accepted);
 /* The server's end; takes `tcp` over on success.   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_bytes,
                            trmi_channel **out, trm_error *err);
+/* Longest message that a tcp channel takes; 4096 bytes until this is called (after the handshake).
+ */
+void trmi_tcp_trust(trmi_channel *tcp);
 /* True once the other end of a tcp channel has gone or closed. */
 bool trmi_tcp_gone(const trmi_channel *tcp);
 

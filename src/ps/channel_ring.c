@@ -3,9 +3,9 @@
  *   end A --[ ring 0 ]--> end B        ring: tail (reserved) ... head (released)
  *         <--[ ring 1 ]--              block: 64 bytes of state, then the message
  *
- * A block goes EMPTY -> RESERVED -> COMMITTED -> RELEASED. The consumer looks at the block at its read
- * position only below `tail`; space comes back when the oldest blocks are released. Sleepers wait on
- * `bell` (news for the consumer) and `space` (room for the producer). */
+ * A block goes EMPTY -> RESERVED -> COMMITTED -> RELEASED. The consumer looks at the block at its
+ * read position only below `tail`; space comes back when the oldest blocks are released. Sleepers
+ * wait on `bell` (news for the consumer) and `space` (room for the producer). */
 #define _GNU_SOURCE
 #include "ps/channel.h"
 
@@ -27,7 +27,7 @@
 
 enum { RESERVED = 1, COMMITTED = 2, RELEASED = 3, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
 static const uint64_t ring_magic = 0x31676E6972737074u; /* "tpsring1" */
-static const double slice_seconds = 0.05; /* between looks whether the peer lives */
+static const double slice_seconds = 0.05;               /* between looks whether the peer lives */
 
 typedef struct block {
     _Atomic uint32_t state;
@@ -81,8 +81,7 @@ static trm_status peer_lives(const ring_channel *c, trm_error *err) {
 }
 
 /* Sleeps on *word, which was `seen`, until it changes, the slice ends or the deadline passes. */
-static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps,
-                 double deadline) {
+static bool doze(_Atomic uint32_t *word, uint32_t seen, _Atomic uint32_t *sleeps, double deadline) {
     double left = deadline - trmi_os_now();
     if (left <= 0) {
         return false;
@@ -147,8 +146,8 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     return TRM_OK;
 }
 
-static trm_status ring_commit(trmi_channel *channel, trmi_message *message,
-                              double timeout_seconds, trm_error *err) {
+static trm_status ring_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
+                              trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
     block *b = message->block;
     (void)timeout_seconds;
@@ -185,7 +184,8 @@ static void ring_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-/* The peer may be another process: a block that does not fit its ring is its error, not our crash. */
+/* The peer may be another process: a block that does not fit its ring is its error, not our crash.
+ */
 static bool block_fits(const ring *r, uint64_t read, const block *b) {
     uint64_t at = read & (r->data_bytes - 1);
     return b->block_bytes >= BLOCK_HEAD && b->block_bytes % BLOCK_HEAD == 0 &&
@@ -317,10 +317,11 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
     return TRM_OK;
 }
 
-/* ---- across processes ---------------------------------------------------------------------------- */
+/* ---- across processes
+ * ---------------------------------------------------------------------------- */
 
-trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
-                          char path[128], trm_error *err) {
+trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out, char path[128],
+                          trm_error *err) {
     TRMI_ASSERT(usable_size(ring_bytes));
     ring_channel *c = new_end(tcp->peer);
     if (c == NULL) {
@@ -379,8 +380,8 @@ trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_byte
     struct stat info;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size != bytes) {
-        trm_status status = TRMI_FAIL_SYS(err, "%s: cannot use the shared memory of %s", path,
-                                          tcp->peer);
+        trm_status status =
+            TRMI_FAIL_SYS(err, "%s: cannot use the shared memory of %s", path, tcp->peer);
         if (fd >= 0) {
             close(fd);
         }

@@ -16,9 +16,7 @@ static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || kind ==
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || kind == TRMI_PS_PUSH; }
 
 static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
-    return has_keys(kind)
-               ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE)
-               : 0;
+    return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
 }
 
 static int64_t value_bytes(const trmi_ps_section *s, trm_dtype dtype, const int32_t *widths) {
@@ -41,8 +39,8 @@ size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *s
             return 0;
         }
     }
-    int64_t bytes = LINE + table_bytes(kind, count) +
-                    (has_keys(kind) ? trmi_round_up(keys, LINE) : 0) + values;
+    int64_t bytes =
+        LINE + table_bytes(kind, count) + (has_keys(kind) ? trmi_round_up(keys, LINE) : 0) + values;
     return bytes > MESSAGE_MAX ? 0 : (size_t)bytes;
 }
 
@@ -62,8 +60,8 @@ static void point(trmi_ps_kind kind, trm_dtype dtype, trmi_ps_section *sections,
     }
 }
 
-void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections,
-                    const int32_t *widths, uint8_t *data) {
+void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, const int32_t *widths,
+                    uint8_t *data) {
     trmi_ps_header h = *header;
     h.magic = trmi_ps_magic;
     memcpy(data, &h, sizeof h);
@@ -132,11 +130,9 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
 trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_header *header,
                                const int32_t *widths, trmi_ps_section *sections, uint32_t count,
                                trm_error *err) {
-    size_t expected =
-        trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths);
+    size_t expected = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths);
     if (header->kind != TRMI_PS_ROWS || expected != bytes) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "answer of %zu bytes to a pull of %zu", bytes,
-                         expected);
+        return TRMI_FAIL(err, TRM_CORRUPT, "answer of %zu bytes to a pull of %zu", bytes, expected);
     }
     point(TRMI_PS_ROWS, (trm_dtype)header->dtype, sections, count, widths,
           (uint8_t *)(uintptr_t)data);
@@ -190,8 +186,8 @@ trm_status trmi_ps_decode_note(const uint8_t *data, size_t bytes, const trmi_ps_
         }
         memcpy(raw, data + sizeof *header + sizeof *note, sizeof raw);
         tame_bool(raw, offsetof(trm_table_options, round_to_nearest));
-        tame_bool(raw, offsetof(trm_table_options, optimizer) +
-                           offsetof(trm_row_optimizer, nesterov));
+        tame_bool(raw,
+                  offsetof(trm_table_options, optimizer) + offsetof(trm_row_optimizer, nesterov));
         memcpy(table, raw, sizeof raw);
         table->name = note->text;
     }

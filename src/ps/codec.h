@@ -2,9 +2,9 @@
  *
  *   message   | header 64 | sections 16 each | pad | keys 8 each | pad | values | pad | values ...
  *
- * A section names keys of one table on one shard. A pull has sections and keys, its answer (ROWS) only
- * the values of the same sections, a push all three; values of a section start on 64 bytes. Control
- * messages carry one trmi_ps_note instead. Integers are little-endian. */
+ * A section names keys of one table on one shard. A pull has sections and keys, its answer (ROWS)
+ * only the values of the same sections, a push all three; values of a section start on 64 bytes.
+ * Control messages carry one trmi_ps_note instead. Integers are little-endian. */
 #ifndef TRMI_PS_CODEC_H
 #define TRMI_PS_CODEC_H
 
@@ -22,19 +22,19 @@ static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 
 /* Values are on the wire: append only. */
 typedef enum trmi_ps_kind {
-    TRMI_PS_HELLO = 1,  /* note: version, worker, ring bytes; text: shared-memory path or "" */
-    TRMI_PS_TABLE,      /* note and a table's options */
+    TRMI_PS_HELLO = 1, /* note: version, worker, ring bytes; text: shared-memory path or "" */
+    TRMI_PS_TABLE,     /* note and a table's options */
     TRMI_PS_PULL,
     TRMI_PS_PUSH,
-    TRMI_PS_ROWS,       /* answer to a pull */
-    TRMI_PS_DONE,       /* answer to everything else: status, note */
-    TRMI_PS_CONTROL     /* note: value[0] is a trmi_ps_order */
+    TRMI_PS_ROWS,   /* answer to a pull */
+    TRMI_PS_DONE,   /* answer to everything else: status, note */
+    TRMI_PS_CONTROL /* note: value[0] is a trmi_ps_order */
 } trmi_ps_kind;
 
 typedef struct trmi_ps_header {
     uint32_t magic;
     uint16_t kind;
-    uint16_t dtype;    /* of the values on the wire */
+    uint16_t dtype; /* of the values on the wire */
     uint32_t worker, incarnation;
     uint64_t sequence; /* of a push, per worker from 1; else the request's number */
     int64_t clock;     /* batches that the worker has finished pushing */
@@ -76,8 +76,8 @@ size_t trmi_ps_size(trmi_ps_kind kind, trm_dtype dtype, const trmi_ps_section *s
                     uint32_t count, const int32_t *widths);
 /* Writes header and section table into data[trmi_ps_size] and points the sections' keys and values
  * (where the kind has them) into it, for the caller to fill. */
-void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections,
-                    const int32_t *widths, uint8_t *data);
+void trmi_ps_encode(const trmi_ps_header *header, trmi_ps_section *sections, const int32_t *widths,
+                    uint8_t *data);
 /* Header of a message, checked.   errors  CORRUPT */
 trm_status trmi_ps_decode_header(const uint8_t *data, size_t bytes, trmi_ps_header *out,
                                  trm_error *err);
@@ -91,8 +91,8 @@ trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_
                                const int32_t *widths, trmi_ps_section *sections, uint32_t count,
                                trm_error *err);
 
-/* Control messages: header, note, for TABLE the options, then a trailer of header->extra[0] bytes that
- * the caller writes at data + trmi_ps_note_size. */
+/* Control messages: header, note, for TABLE the options, then a trailer of header->extra[0] bytes
+ * that the caller writes at data + trmi_ps_note_size. */
 size_t trmi_ps_note_size(trmi_ps_kind kind);
 void trmi_ps_encode_note(const trmi_ps_header *header, const trmi_ps_note *note,
                          const trm_table_options *table, uint8_t *data);

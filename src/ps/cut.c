@@ -36,9 +36,8 @@ struct trmi_cut {
     bool writer_runs;
     _Atomic bool busy;
     trmi_cut_options options;
-    char path[512], temporary[512];
-    void (*done)(void *context, trm_status status, const trmi_cut_file *file,
-                 const trm_error *err);
+    char folder[400], path[512], temporary[512];
+    void (*done)(void *context, trm_status status, const trmi_cut_file *file, const trm_error *err);
     void *context;
     double started;
 
@@ -51,13 +50,14 @@ struct trmi_cut {
     struct table_sink {
         trmi_cut *cut;
         uint32_t table;
-    } *contexts;
+    } * contexts;
     size_t sink_bytes, context_bytes;
     trm_error trouble; /* of the walk; status TRM_OK = none */
     int64_t rows;
 };
 
-/* ---- the owner's side -------------------------------------------------------------------------------- */
+/* ---- the owner's side
+ * -------------------------------------------------------------------------------- */
 
 static void close_block(trmi_cut *cut) {
     if (cut->block != NULL) {
@@ -76,8 +76,8 @@ static void submit(trmi_cut *cut, bool last) {
     }
 }
 
-/* Room for `bytes` more of a body; opens a block and takes a buffer when needed. Waits for the writer,
- * which always gives buffers back. */
+/* Room for `bytes` more of a body; opens a block and takes a buffer when needed. Waits for the
+ * writer, which always gives buffers back. */
 static uint8_t *append(trmi_cut *cut, trmi_block_kind kind, uint32_t table, size_t bytes) {
     bool same = cut->block != NULL && cut->block->kind == kind && cut->block->table == table;
     size_t wanted = bytes + 16 + (same ? 0 : sizeof(trmi_block));
@@ -193,15 +193,16 @@ static void save_head(trmi_cut *cut) {
                  sizeof *shard->windows);
 }
 
-/* ---- the writer's side ------------------------------------------------------------------------------- */
+/* ---- the writer's side
+ * ------------------------------------------------------------------------------- */
 
 static void seal_blocks(buffer *b) {
     for (size_t at = 0; at < b->used;) {
         trmi_block *block = (trmi_block *)(void *)(b->data + at);
         size_t padded = (size_t)trmi_round_up((int64_t)block->bytes, 8);
         memset(b->data + at + sizeof *block + block->bytes, 0, padded - block->bytes);
-        block->digest =
-            XXH3_64bits_withSeed(b->data + at + sizeof *block, block->bytes, trmi_block_seed(block));
+        block->digest = XXH3_64bits_withSeed(b->data + at + sizeof *block, block->bytes,
+                                             trmi_block_seed(block));
         at += sizeof *block + padded;
     }
 }
@@ -283,7 +284,8 @@ static void *write_files(void *context) {
     }
 }
 
-/* ---- the cut ---------------------------------------------------------------------------------------------- */
+/* ---- the cut
+ * ---------------------------------------------------------------------------------------------- */
 
 trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err) {
     trmi_cut *cut = trmi_alloc(sizeof *cut);
@@ -359,16 +361,15 @@ static trm_status make_sinks(trmi_cut *cut, trm_error *err) {
                              shard->tables[i]->name, record, cut->buffer_bytes);
         }
         cut->contexts[i] = (struct table_sink){cut, i};
-        cut->sinks[i] = (trmi_cut_sink){
-            save_row, &cut->contexts[i],
-            cut->options.differential ? cut->options.number - 1 : 0};
+        cut->sinks[i] = (trmi_cut_sink){save_row, &cut->contexts[i],
+                                        cut->options.differential ? cut->options.number - 1 : 0};
     }
     return TRM_OK;
 }
 
 trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
-                          void (*done)(void *context, trm_status status,
-                                       const trmi_cut_file *file, const trm_error *err),
+                          void (*done)(void *context, trm_status status, const trmi_cut_file *file,
+                                       const trm_error *err),
                           void *context, trm_error *err) {
     trmi_shard *shard = cut->shard;
     if (trmi_cut_busy(cut)) {
@@ -377,10 +378,11 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     }
     cut->options = *options;
     cut->options.os = options->os == NULL ? trmi_os_real() : options->os;
+    snprintf(cut->folder, sizeof cut->folder, "%s", options->folder);
+    cut->options.folder = cut->folder;
     TRMI_TRY(make_sinks(cut, err));
-    int length = snprintf(cut->path, sizeof cut->path, "%s/server-%u-shard-%u.%s",
-                          options->folder, options->server, shard->number,
-                          options->differential ? "delta" : "full");
+    int length = snprintf(cut->path, sizeof cut->path, "%s/server-%u-shard-%u.%s", options->folder,
+                          options->server, shard->number, options->differential ? "delta" : "full");
     if (length < 0 || (size_t)length + 5 > sizeof cut->path) {
         return TRMI_FAIL(err, TRM_INVALID, "%.100s...: the path is too long", options->folder);
     }

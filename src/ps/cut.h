@@ -6,8 +6,8 @@
  *   rows about to change come first <--free----
  *                                              end: flush, fsync, rename
  *
- * The file is a list of blocks, each with its digest, and ends with a block that counts them: a file
- * that lost anything does not load. */
+ * The file is a list of blocks, each with its digest, and ends with a block that counts them: a
+ * file that lost anything does not load. */
 #ifndef TRMI_PS_CUT_H
 #define TRMI_PS_CUT_H
 
@@ -16,10 +16,10 @@
 typedef struct trmi_cut trmi_cut;
 
 typedef struct trmi_cut_options {
-    const trmi_os *os;   /* NULL = the real one */
-    const char *folder;  /* exists */
-    uint32_t number;     /* of the cut */
-    bool differential;   /* only what changed since the cut before */
+    const trmi_os *os;  /* NULL = the real one */
+    const char *folder; /* exists */
+    uint32_t number;    /* of the cut */
+    bool differential;  /* only what changed since the cut before */
     uint32_t server, servers;
 } trmi_cut_options;
 
@@ -36,16 +36,18 @@ typedef struct trmi_cut_file {
 trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err);
 void trmi_cut_destroy(trmi_cut *cut);
 /* Owner thread: the shard's state of this moment. `done` is called once by the writer thread, with
- * TRM_OK and the file, or with the error (the file is then gone).   errors  NOMEM, INVALID (busy) */
+ * TRM_OK and the file, or with the error (the file is then gone).   errors  NOMEM, INVALID (busy)
+ */
 trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
-                          void (*done)(void *context, trm_status status,
-                                       const trmi_cut_file *file, const trm_error *err),
+                          void (*done)(void *context, trm_status status, const trmi_cut_file *file,
+                                       const trm_error *err),
                           void *context, trm_error *err);
 /* Owner thread: walks about `rows` records. True when nothing is left to do. */
 bool trmi_cut_walk(trmi_cut *cut, int64_t rows);
 bool trmi_cut_busy(const trmi_cut *cut);
 
-/* --- reading ----------------------------------------------------------------------------------------- */
+/* --- reading
+ * ----------------------------------------------------------------------------------------- */
 
 /* Which keys a loading shard wants. */
 typedef struct trmi_cut_filter {
@@ -53,9 +55,10 @@ typedef struct trmi_cut_filter {
     void *context;
 } trmi_cut_filter;
 
-/* Loads a file into a shard: tables it lacks are made, rows that the filter wants are put, windows and
- * counters taken over. A full file wants an empty shard; differential ones follow in their order. With `verify_only` the whole file is checked and nothing changed. `digest` is
- * that of the manifest.   errors  IO, CORRUPT (block and offset), NOMEM, INVALID (another table) */
+/* Loads a file into a shard: tables it lacks are made, rows that the filter wants are put, windows
+ * and counters taken over. A full file wants an empty shard; differential ones follow in their
+ * order. With `verify_only` the whole file is checked and nothing changed. `digest` is that of the
+ * manifest.   errors  IO, CORRUPT (block and offset), NOMEM, INVALID (another table) */
 trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
                          const trmi_cut_filter *filter, bool verify_only, int64_t *rows,
                          trm_error *err);

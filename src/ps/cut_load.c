@@ -22,10 +22,9 @@ typedef struct reader {
 /* The next block, checked. TRM_END after the last. */
 static trm_status next_block(reader *r, trm_error *err) {
     if (r->blocks > 0 && r->block.kind == TRMI_BLOCK_END) {
-        return r->at == r->map.bytes
-                   ? TRM_END
-                   : TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes after the end", r->path,
-                               r->map.bytes - r->at);
+        return r->at == r->map.bytes ? TRM_END
+                                     : TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes after the end",
+                                                 r->path, r->map.bytes - r->at);
     }
     size_t left = r->map.bytes - r->at;
     if (left < sizeof r->block) {
@@ -170,8 +169,8 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     }
     memcpy(&head, r->body, sizeof head);
     if (head.version != TRMI_CUT_VERSION) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: version %u, %d expected", r->path,
-                         head.version, TRMI_CUT_VERSION);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: version %u, %d expected", r->path, head.version,
+                         TRMI_CUT_VERSION);
     }
     shard->tick = head.tick;
     shard->clock = head.clock;

@@ -14,8 +14,7 @@ trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *p
     shard->place = *place;
     shard->number = number;
     shard->log.fd = -1;
-    shard->tables =
-        trmi_account_alloc(&shard->account, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
+    shard->tables = trmi_account_alloc(&shard->account, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
     if (shard->tables == NULL) {
         trmi_shard_destroy(shard);
         return TRMI_FAIL(err, TRM_NOMEM, "shard %u: a budget of %lld bytes is too small", number,
@@ -58,6 +57,10 @@ trm_status trmi_shard_add_table(trmi_shard *shard, const trm_table_options *opti
 
 trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, uint32_t count,
                            trm_dtype dtype, trm_error *err) {
+    if (shard->broken.status != TRM_OK) {
+        *err = shard->broken;
+        return (trm_status)shard->broken.status;
+    }
     for (uint32_t i = 0; i < count; i++) {
         TRMI_TRY(trmi_row_table_read(shard->tables[sections[i].table], sections[i].keys,
                                      sections[i].count, dtype, sections[i].values, err));
@@ -65,7 +68,8 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
     return TRM_OK;
 }
 
-/* ---- windows ------------------------------------------------------------------------------------- */
+/* ---- windows
+ * ------------------------------------------------------------------------------------- */
 
 static trmi_window *find_window(const trmi_shard *shard, uint32_t worker) {
     for (int64_t i = 0; i < shard->window_count; i++) {
@@ -98,8 +102,8 @@ trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, tr
         return TRMI_FAIL(err, TRM_INVALID,
                          "worker %u: push %llu while %llu is the last of those before: at most "
                          "%d ahead",
-                         id->worker, (unsigned long long)id->sequence,
-                         (unsigned long long)w->base, TRMI_WINDOW_PUSHES);
+                         id->worker, (unsigned long long)id->sequence, (unsigned long long)w->base,
+                         TRMI_WINDOW_PUSHES);
     }
     bool seen = id->sequence <= w->base || (w->bits >> (id->sequence - w->base - 1) & 1) != 0;
     return seen ? TRM_END : TRM_OK;
@@ -143,9 +147,16 @@ static void mark(trmi_shard *shard, const trmi_push_id *id) {
     }
 }
 
-/* ---- pushing ------------------------------------------------------------------------------------- */
+/* ---- pushing
+ * ------------------------------------------------------------------------------------- */
+
+/* A late push of a backup worker only fills its window: nothing is counted. */
+bool trmi_push_counts(const trmi_push *push) { return push->section_count > 0 || push->clock > 0; }
 
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    if (!trmi_push_counts(push)) {
+        return TRM_OK;
+    }
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
     shard->clock = trmi_max_i64(shard->clock, push->clock);
@@ -153,6 +164,20 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
         const trmi_ps_section *s = &push->sections[i];
         TRMI_TRY(trmi_row_table_update(shard->tables[s->table], s->keys, s->count, push->dtype,
                                        s->values, &tick, err));
+    }
+    return TRM_OK;
+}
+
+/* A sum of which this shard had a part before it died: its other members' pushes are let go, as
+ * those of backup workers are, so that their windows have no hole. */
+static trm_status fill_windows(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        if (trmi_window_check(shard, &push->ids[i], NULL) == TRM_OK) {
+            trmi_push only = {
+                .ids = &push->ids[i], .id_count = 1, .time = push->time, .dtype = TRM_FLOAT32};
+            bool applied;
+            TRMI_TRY(trmi_shard_push(shard, &only, &applied, err));
+        }
     }
     return TRM_OK;
 }
@@ -172,10 +197,9 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
         seen += status == TRM_END;
     }
     if (seen > 0) {
-        /* The server forms a sum once; parts of it cannot have come by another way. */
         shard->repeated++;
         *applied = false;
-        return TRM_OK;
+        return seen < push->id_count ? fill_windows(shard, push, err) : TRM_OK;
     }
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (find_window(shard, push->ids[i].worker) == NULL) {

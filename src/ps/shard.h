@@ -1,5 +1,5 @@
-/* ps/shard.h: one share-nothing part of a server: its rows of all tables, who has pushed what, its log.
- * One thread, the owner, calls.
+/* ps/shard.h: one share-nothing part of a server: its rows of all tables, who has pushed what, its
+ * log. One thread, the owner, calls.
  *
  *   push (worker, incarnation, sequence)
  *     seen before?  --> nothing happens
@@ -15,7 +15,8 @@
 #include "ps/codec.h"
 #include "ps/table.h"
 
-/* Pushes of one worker that have been applied: all up to `base`, and base + 1 + i for each bit i. */
+/* Pushes of one worker that have been applied: all up to `base`, and base + 1 + i for each bit i.
+ */
 typedef struct trmi_window {
     uint32_t worker, incarnation;
     uint64_t base, bits;
@@ -42,7 +43,7 @@ typedef struct trmi_push {
 
 typedef struct trmi_shard_log {
     const trmi_os *os;
-    int fd; /* -1 = no log */
+    int fd;    /* -1 = no log */
     bool sync; /* fsync after each push: survives the host, too */
     char path[256];
     int64_t bytes;
@@ -75,8 +76,9 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
                            trm_dtype dtype, trm_error *err);
 /* *applied = false if it had been applied before.
  *   errors  CANCELLED (an older incarnation of the worker), INVALID (too far ahead), IO, NOSPACE */
-trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
-                           trm_error *err);
+trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied, trm_error *err);
+/* False for a push without rows and clock: it fills its window, but is no tick. */
+bool trmi_push_counts(const trmi_push *push);
 /* Whether a push would be applied (TRM_OK), has been (TRM_END), or is refused. */
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err);
 /* Last incarnation of a worker, 0 if it was never here. */
@@ -84,7 +86,8 @@ uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker);
 /* Puts a window from a checkpoint in place. */
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err);
 
-/* --- the log -------------------------------------------------------------------------------------- */
+/* --- the log
+ * -------------------------------------------------------------------------------------- */
 
 /* Appends to a new file from here on (the old one is closed and stays).   errors  IO, NOSPACE */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
@@ -94,8 +97,9 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
                                 trm_error *err);
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* Applies what a log holds and the shard does not. A torn last record ends it: nobody was told that
- * it had been applied. *pushes counts those applied.   errors  IO, CORRUPT, NOMEM */
+ * it had been applied; *valid_bytes is where (cut the file there before appending to it). *pushes
+ * counts those applied.   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
-                             trm_error *err);
+                             int64_t *valid_bytes, trm_error *err);
 
 #endif

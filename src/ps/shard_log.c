@@ -113,8 +113,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
     }
     size_t ids_bytes = push->id_count * sizeof *push->ids;
     size_t sections_bytes = push->section_count * sizeof *push->sections;
-    size_t bytes = trmi_ps_size(TRMI_PS_PUSH, push->dtype, push->sections, push->section_count,
-                                widths);
+    size_t bytes =
+        trmi_ps_size(TRMI_PS_PUSH, push->dtype, push->sections, push->section_count, widths);
     uint8_t *message = bytes == 0 ? NULL : trmi_alloc(bytes);
     trmi_ps_section *copy = trmi_alloc(sections_bytes);
     trm_status status = TRM_OK;
@@ -123,9 +123,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         goto done;
     }
     memcpy(copy, push->sections, sections_bytes);
-    trmi_ps_header header = {.kind = TRMI_PS_PUSH,
-                             .dtype = (uint16_t)push->dtype,
-                             .section_count = push->section_count};
+    trmi_ps_header header = {
+        .kind = TRMI_PS_PUSH, .dtype = (uint16_t)push->dtype, .section_count = push->section_count};
     for (uint32_t i = 0; i < push->section_count; i++) {
         copy[i].shard = 0;
     }
@@ -136,7 +135,7 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         memcpy(copy[i].values, push->sections[i].values, (size_t)copy[i].count * row);
     }
     record_head head = {.kind = RECORD_PUSH,
-                        .tick = shard->tick + 1,
+                        .tick = shard->tick + trmi_push_counts(push),
                         .time = push->time,
                         .clock = push->clock,
                         .rate_scale = push->rate_scale,
@@ -153,7 +152,8 @@ done:
     return status;
 }
 
-/* ---- reading back ---------------------------------------------------------------------------------- */
+/* ---- reading back
+ * ---------------------------------------------------------------------------------- */
 
 static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes,
                                uint32_t number, trm_error *err) {
@@ -172,8 +172,7 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
         head->id_count == 0 ||
         head->section_count > head->message_bytes / sizeof(trmi_ps_wire_section)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a push of %u ids and %u bytes in a record of %llu",
-                         head->id_count, head->message_bytes,
-                         (unsigned long long)head->body_bytes);
+                         head->id_count, head->message_bytes, (unsigned long long)head->body_bytes);
     }
     int32_t widths[TRMI_PS_TABLES_MAX];
     for (uint32_t i = 0; i < shard->table_count; i++) {
@@ -198,8 +197,7 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
                            header.section_count, head->section_count);
         goto done;
     }
-    TRMI_TRY_GOTO(status,
-                  trmi_ps_decode(body, head->message_bytes, &header, &shape, sections, err),
+    TRMI_TRY_GOTO(status, trmi_ps_decode(body, head->message_bytes, &header, &shape, sections, err),
                   done);
     trmi_push push = {ids,
                       head->id_count,
@@ -233,19 +231,19 @@ static trm_status replay_one(trmi_shard *shard, const record_head *head, const u
                             : TRMI_FAIL(err, TRM_CORRUPT, "a record of kind %u", head->kind);
     *pushes += applied;
     if (status == TRM_OK && applied && shard->tick != head->tick) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "push of tick %u after %u: a log before it is missing", head->tick,
-                         shard->tick - 1);
+        return TRMI_FAIL(err, TRM_CORRUPT, "push of tick %u after %u: a log before it is missing",
+                         head->tick, shard->tick - 1);
     }
     return status;
 }
 
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
-                             trm_error *err) {
+                             int64_t *valid_bytes, trm_error *err) {
     trmi_mapping map;
     TRMI_TRY(trmi_os_map(path, &map, err));
     trm_status status = TRM_OK;
     uint32_t tables = 0;
+    *valid_bytes = 0;
     for (size_t at = 0; at + sizeof(record_head) <= map.bytes && status == TRM_OK;) {
         record_head head;
         memcpy(&head, map.data + at, sizeof head);
@@ -265,6 +263,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             trmi_error_append(err, " (%s, offset %zu)", path, at);
         }
         at += sizeof head + head.body_bytes;
+        *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
     trmi_os_unmap(&map);
     return status;

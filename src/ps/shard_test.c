@@ -18,9 +18,7 @@ static int make_folder(void **state) {
     snprintf(folder, sizeof folder, "/tmp/ps-shard-XXXXXX");
     return mkdtemp(folder) == NULL;
 }
-static int remove_folder(void **state) {
-    return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK;
-}
+static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK; }
 
 static const char *in_folder(const char *name) {
     static char path[2][300];
@@ -60,8 +58,8 @@ static trm_status push_number(trmi_shard *shard, uint32_t worker, uint32_t incar
         for (int i = 0; i < 50 * WIDTH; i++) {
             g[t][i] = (float)((number + (uint64_t)i) % 7) - 3;
         }
-        s[t] = (trmi_ps_section){
-            .table = t, .count = 50, .keys = keys[t], .values = (uint8_t *)g[t]};
+        s[t] =
+            (trmi_ps_section){.table = t, .count = 50, .keys = keys[t], .values = (uint8_t *)g[t]};
     }
     trmi_push_id id = {worker, incarnation, number};
     trmi_push push = {&id, 1, 1000, (int64_t)number, 1, 1, TRM_FLOAT32, s, 2};
@@ -93,7 +91,8 @@ static void assert_same_rows(trmi_shard *a, trmi_shard *b) {
     }
 }
 
-/* ---- exactly once ---------------------------------------------------------------------------------- */
+/* ---- exactly once
+ * ---------------------------------------------------------------------------------- */
 
 static void windows_know_every_push(void **state) {
     trmi_shard *once = make_shard(1 << 26, 2), *many = make_shard(1 << 26, 2);
@@ -152,7 +151,8 @@ static void reordered_pushes_are_applied_once_each(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* ---- the log ---------------------------------------------------------------------------------------- */
+/* ---- the log
+ * ---------------------------------------------------------------------------------------- */
 
 static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard *first = make_shard(1 << 26, 2);
@@ -166,13 +166,13 @@ static void a_log_brings_back_every_answered_push(void **state) {
         }
     }
     trmi_shard *again = make_shard(1 << 26, 0);
-    int64_t pushes = 0;
-    CHECK_OK(trmi_shard_replay(again, path, &pushes, &err), err);
+    int64_t pushes = 0, valid;
+    CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
     assert_int_equal(pushes, 300);
     assert_same_rows(first, again);
     /* Replaying twice changes nothing. */
     pushes = 0;
-    CHECK_OK(trmi_shard_replay(again, path, &pushes, &err), err);
+    CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
     assert_int_equal(pushes, 0);
     assert_same_rows(first, again);
     trmi_shard_destroy(again);
@@ -184,7 +184,7 @@ static void a_log_brings_back_every_answered_push(void **state) {
         assert_int_equal(truncate(path, cut), 0);
         again = make_shard(1 << 26, 0);
         pushes = 0;
-        CHECK_OK(trmi_shard_replay(again, path, &pushes, &err), err);
+        CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
         assert_true(pushes <= before);
         assert_int_equal(again->tick, pushes);
         before = pushes;
@@ -193,7 +193,8 @@ static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard_destroy(first);
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------------- */
+/* ---- cuts
+ * -------------------------------------------------------------------------------------------- */
 
 typedef struct finished {
     pthread_mutex_t mutex;
@@ -204,7 +205,12 @@ typedef struct finished {
     trm_error err;
 } finished;
 
-#define FINISHED_INIT {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, TRM_OK, {{0}, 0, 0, 0, 0}, {0}}
+#define FINISHED_INIT                                                                              \
+    {                                                                                              \
+        PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, TRM_OK, {{0}, 0, 0, 0, 0}, {   \
+            0                                                                                      \
+        }                                                                                          \
+    }
 static void finish(void *context, trm_status status, const trmi_cut_file *file,
                    const trm_error *err) {
     finished *f = context;
@@ -260,8 +266,8 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
         }
         char path[256];
         snprintf(path, sizeof path, "%s", in_folder(name));
-        trmi_cut_options o = {.folder = path, .number = number, .differential = number % 3 != 1,
-                              .servers = 1};
+        trmi_cut_options o = {
+            .folder = path, .number = number, .differential = number % 3 != 1, .servers = 1};
         CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
         trm_error busy;
         CHECK_FAILS(trmi_cut_begin(cut, &o, finish, &f, &busy), TRM_INVALID, busy, "still writing");
@@ -311,19 +317,19 @@ static void damaged_files_never_load(void **state) {
     char path[300];
     snprintf(path, sizeof path, "%s", in_folder("damaged"));
     for (int i = 0; i < 400; i++) {
-        uint32_t at = trmi_bounded(trmi_random_u32(8, TRMI_STREAM_TEST, (uint64_t)i),
-                                   (uint32_t)size);
+        uint32_t at =
+            trmi_bounded(trmi_random_u32(8, TRMI_STREAM_TEST, (uint64_t)i), (uint32_t)size);
         size_t length = i % 2 ? size : at;
         uint8_t kept = bytes[at];
         bytes[at] ^= (uint8_t)(i % 2 ? 1 << i % 8 : 0);
         CHECK_OK(trmi_os_replace_file(NULL, path, bytes, length, &err), err);
         bytes[at] = kept;
         trmi_shard *fresh = make_shard(1 << 26, 0);
-        assert_int_equal(
-            trmi_cut_load(fresh, path, f.file.digest, &everything, true, &rows, &err),
-            TRM_CORRUPT);
+        assert_int_equal(trmi_cut_load(fresh, path, f.file.digest, &everything, true, &rows, &err),
+                         TRM_CORRUPT);
         /* The block is named, unless the damage is in padding. */
-        assert_true(strstr(err.message, "block") != NULL || strstr(err.message, "manifest") != NULL);
+        assert_true(strstr(err.message, "block") != NULL ||
+                    strstr(err.message, "manifest") != NULL);
         trmi_shard_destroy(fresh);
     }
     trmi_free(bytes);
@@ -331,7 +337,8 @@ static void damaged_files_never_load(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* ---- failing disks --------------------------------------------------------------------------------------- */
+/* ---- failing disks
+ * --------------------------------------------------------------------------------------- */
 
 typedef struct sick {
     trmi_os os;
@@ -420,8 +427,8 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     CHECK_FAILS(push_number(shard, 1, 1, n, &applied, &err), TRM_NOSPACE, err, "log-sick");
     /* What was answered is in the log, the failed push is not. */
     trmi_shard *again = make_shard(1 << 26, 0);
-    int64_t pushes = 0;
-    CHECK_OK(trmi_shard_replay(again, path, &pushes, &err), err);
+    int64_t pushes = 0, valid;
+    CHECK_OK(trmi_shard_replay(again, path, &pushes, &valid, &err), err);
     assert_int_equal(pushes, (int64_t)n - 1);
     trmi_shard_destroy(again);
     trmi_shard_destroy(shard);

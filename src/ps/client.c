@@ -1,0 +1,545 @@
+/* A client's connections: first words, mending, sending again, control requests. */
+#include "ps/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const double slice_seconds = 0.2;
+
+double trmi_client_deadline(const trm_ps_client *client) {
+    return trmi_os_now() + client->options.timeout_seconds;
+}
+
+/* ---- first words
+ * -------------------------------------------------------------------------------------- */
+
+/* On a connection of which nobody else knows yet. */
+static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, trmi_ps_note *note,
+                           double timeout, trm_error *err) {
+    trmi_message m;
+    size_t bytes = trmi_ps_note_size((trmi_ps_kind)header->kind);
+    TRMI_TRY(channel->table->reserve(channel, bytes, timeout, &m, err));
+    trmi_ps_encode_note(header, note, NULL, m.data);
+    TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
+    trm_status status = channel->table->receive(channel, timeout, &m, err);
+    if (status == TRM_END) {
+        return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
+    }
+    TRMI_TRY(status);
+    trmi_ps_header answer;
+    status = trmi_ps_decode_header(m.data, m.bytes, &answer, err);
+    if (status == TRM_OK) {
+        status = trmi_ps_decode_note(m.data, m.bytes, &answer, note, NULL, err);
+    }
+    if (status == TRM_OK && answer.status != TRM_OK && answer.extra[0] == 256) {
+        trmi_error_decode(err, m.data + trmi_ps_note_size(TRMI_PS_DONE));
+        status = err->status < 0 ? (trm_status)err->status : TRM_CORRUPT;
+    }
+    channel->table->release(channel, &m);
+    return status;
+}
+
+static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
+                        trmi_ps_note *welcome, double timeout, trm_error *err) {
+    trmi_ps_header header = {.kind = TRMI_PS_HELLO, .flags = 1, .worker = client->worker};
+    trmi_ps_note note = {0};
+    uint8_t nonces[64], mac[32];
+    char path[128] = "";
+    TRMI_TRY(trmi_ps_nonce(nonces, err));
+    memcpy(&note.value[4], nonces, 32);
+    TRMI_TRY(exchange(*channel, &header, &note, timeout, err));
+    memcpy(nonces + 32, &note.value[4], 32);
+    trmi_ps_prove(client->token, "server", nonces, mac);
+    if (!trmi_ps_same_mac(mac, (const uint8_t *)&note.value[8])) {
+        return TRMI_FAIL(err, TRM_PEER, "%s does not know the job's token", (*channel)->peer);
+    }
+    note = (trmi_ps_note){0};
+    note.value[0] = TRMI_PS_VERSION;
+    note.value[1] = client->options.worker;
+    note.value[2] = (int64_t)client->options.ring_bytes;
+    trmi_ps_prove(client->token, "client", nonces, (uint8_t *)&note.value[8]);
+    trmi_channel *offer = NULL;
+    if (peer->address[0] != '\0' && !client->options.tcp_only &&
+        trmi_shm_offer(*channel, client->options.ring_bytes, &offer, path, NULL) == TRM_OK) {
+        memcpy(note.text, path, sizeof path);
+    }
+    header.flags = 2;
+    trm_status status = exchange(*channel, &header, &note, timeout, err);
+    bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
+    trmi_tcp_trust(*channel);
+    if (offer != NULL) {
+        trmi_shm_seal(offer, shared);
+        *channel = shared ? offer : *channel;
+    }
+    *welcome = note;
+    return status;
+}
+
+static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
+                                const trmi_ps_note *note, bool joining, trm_error *err) {
+    if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||
+        note->value[2] * note->value[6] > TRMI_PS_SHARDS_MAX ||
+        (client->shards != 0 && note->value[2] != client->shards)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "server %d of %u is configured as server %lld of %lld with %lld shards "
+                         "(others: %u)",
+                         peer->number, client->servers, (long long)note->value[5],
+                         (long long)note->value[6], (long long)note->value[2], client->shards);
+    }
+    client->shards = (uint32_t)note->value[2];
+    client->mode = (trm_ps_mode)note->value[4];
+    if (joining) {
+        client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
+        client->next_batch = trmi_max_i64(client->next_batch, note->value[3]);
+    }
+    client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[8]);
+    return TRM_OK;
+}
+
+static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool joining,
+                               double deadline, trm_error *err) {
+    trmi_channel *channel = NULL;
+    double timeout = deadline - trmi_os_now();
+    timeout = timeout < 0.05 ? 0.05 : timeout;
+    trm_status status = peer->address[0] != '\0'
+                            ? trmi_connect(peer->address, timeout, &channel, err)
+                            : trmi_server_connect_local(client->options.local[peer->number],
+                                                        client->options.ring_bytes, &channel, err);
+    TRMI_TRY(status);
+    snprintf(channel->peer, sizeof channel->peer, "server %d (%.50s)", peer->number,
+             peer->address[0] != '\0' ? peer->address : "this process");
+    trmi_ps_note welcome = {0};
+    status = hello(client, peer, &channel, &welcome, timeout, err);
+    if (status == TRM_OK) {
+        status = check_welcome(client, peer, &welcome, joining, err);
+    }
+    if (status != TRM_OK) {
+        channel->table->destroy(channel);
+        return status;
+    }
+    peer->channel = client->wrap == NULL ? channel : client->wrap(client->wrap_context, channel);
+    return TRM_OK;
+}
+
+/* ---- mending
+ * ------------------------------------------------------------------------------------------- */
+
+static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+                           size_t bytes, double deadline, trm_error *err) {
+    trmi_message m;
+    trmi_channel *c = peer->channel;
+    double timeout = deadline - trmi_os_now();
+    TRMI_TRY(c->table->reserve(c, bytes, timeout, &m, err));
+    memcpy(m.data, data, bytes);
+    client->stats.bytes_sent += (int64_t)bytes;
+    return c->table->commit(c, &m, timeout, err);
+}
+
+/* Everything that this server has not answered, in order. */
+static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double deadline,
+                             trm_error *err) {
+    double now = trmi_os_now();
+    for (uint64_t sequence = 0;;) {
+        trmi_pending *next = NULL;
+        for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+            trmi_pending *p = &peer->pending[i];
+            if (p->sequence > sequence && (next == NULL || p->sequence < next->sequence)) {
+                next = p;
+            }
+        }
+        if (next == NULL) {
+            break;
+        }
+        sequence = next->sequence;
+        next->sent = now;
+        client->stats.resent++;
+        TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        trm_ps_batch *batch = client->batches[i];
+        if (batch != NULL && batch->pulling && !batch->answered[peer->number]) {
+            TRMI_TRY(trmi_batch_ask(batch, peer, deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+static void drop_connection(trm_ps_client *client, trmi_peer *peer) {
+    /* Answers lie in the channel's memory: they are asked for again. */
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        trm_ps_batch *batch = client->batches[i];
+        if (batch != NULL && batch->answered[peer->number]) {
+            batch->answers[peer->number] = (trmi_message){0};
+            batch->answered[peer->number] = false;
+        }
+    }
+    if (peer->channel != NULL) {
+        peer->channel->table->destroy(peer->channel);
+        peer->channel = NULL;
+    }
+}
+
+/* Until the deadline: a server that restarts comes back. */
+static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+    trm_error cause = {0};
+    drop_connection(client, peer);
+    for (;;) {
+        double patience = trmi_os_now() + 2;
+        trm_status status =
+            connect_peer(client, peer, false, patience < deadline ? patience : deadline, err);
+        if (status == TRM_OK) {
+            client->stats.reconnects++;
+            trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again", client->worker,
+                     peer->number);
+            status = send_again(client, peer, deadline, err);
+            if (status == TRM_OK) {
+                return TRM_OK;
+            }
+            drop_connection(client, peer);
+        }
+        if (status != TRM_PEER && status != TRM_TIMEOUT && status != TRM_CORRUPT) {
+            return status;
+        }
+        cause = cause.status == TRM_OK && err != NULL ? *err : cause;
+        if (trmi_os_now() >= deadline || peer->address[0] == '\0') {
+            if (err != NULL) {
+                *err = cause;
+            }
+            return status;
+        }
+        usleep(50000);
+    }
+}
+
+trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+                            size_t bytes, double deadline, trm_error *err) {
+    trm_status status =
+        peer->channel == NULL ? TRM_PEER : send_now(client, peer, data, bytes, deadline, err);
+    if (status == TRM_PEER || status == TRM_TIMEOUT) {
+        TRMI_TRY(mend(client, peer, deadline, err));
+        status = send_now(client, peer, data, bytes, deadline, err);
+    }
+    return status;
+}
+
+/* ---- answers
+ * ------------------------------------------------------------------------------------------- */
+
+static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                          const trmi_ps_note *note, const trm_error *err) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        trmi_pending *p = &peer->pending[i];
+        if (p->sequence != header->sequence || header->incarnation != client->incarnation) {
+            continue;
+        }
+        p->sequence = 0;
+        client->stats.repeated += header->status == TRM_OK && note->value[13] == 0;
+        client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[1]);
+        if (header->status != TRM_OK && client->push_err.status == TRM_OK) {
+            client->push_err = *err;
+        }
+    }
+}
+
+static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
+                      const trmi_message *m) {
+    trmi_ps_note note;
+    trm_error err = {0};
+    if (trmi_ps_decode_note(m->data, m->bytes, header, &note, NULL, NULL) != TRM_OK) {
+        return;
+    }
+    const uint8_t *trailer = m->data + trmi_ps_note_size(TRMI_PS_DONE);
+    if (header->status != TRM_OK && header->extra[0] == 256) {
+        trmi_error_decode(&err, trailer);
+        err.status = header->status;
+    }
+    if (header->flags == TRMI_PS_PUSH) {
+        push_answered(client, peer, header, &note, &err);
+    } else if (header->flags == TRMI_PS_PULL) {
+        for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+            trm_ps_batch *batch = client->batches[i];
+            if (batch != NULL && batch->request == header->sequence) {
+                batch->err = err;
+                batch->answered[peer->number] = true;
+            }
+        }
+    } else if (header->sequence == client->order) {
+        trmi_free(client->order_trailer);
+        client->order_trailer_bytes = (size_t)header->extra[0];
+        client->order_trailer = trmi_alloc(client->order_trailer_bytes + 1);
+        if (client->order_trailer == NULL) {
+            client->order_trailer_bytes = 0;
+        } else {
+            memcpy(client->order_trailer, trailer, client->order_trailer_bytes);
+        }
+        client->order_header = *header;
+        client->order_note = note;
+        client->order_answered = true;
+    }
+}
+
+static void take(trm_ps_client *client, trmi_peer *peer, trmi_message *m) {
+    trmi_ps_header header;
+    client->stats.bytes_received += (int64_t)m->bytes;
+    if (trmi_ps_decode_header(m->data, m->bytes, &header, NULL) == TRM_OK) {
+        if (header.kind == TRMI_PS_ROWS) {
+            for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+                trm_ps_batch *batch = client->batches[i];
+                if (batch != NULL && batch->request == header.sequence && batch->pulling) {
+                    trmi_batch_answer(batch, peer, &header, m);
+                }
+            }
+        } else if (header.kind == TRMI_PS_DONE) {
+            take_done(client, peer, &header, m);
+        }
+    }
+    if (m->block != NULL) {
+        peer->channel->table->release(peer->channel, m);
+    }
+}
+
+static double least_of(double a, double b, double c) {
+    double least = a < b ? a : b;
+    least = least < c ? least : c;
+    return least > 0 ? least : 0;
+}
+
+/* Something has been waiting for too long: perhaps it, or its answer, was lost. */
+static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, double now) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        if (peer->pending[i].sequence != 0 &&
+            now - peer->pending[i].sent > client->options.retry_seconds) {
+            return true;
+        }
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        const trm_ps_batch *batch = client->batches[i];
+        if (batch != NULL && batch->pulling && !batch->answered[peer->number] &&
+            now - batch->asked[peer->number] > client->options.retry_seconds) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
+                                trm_error *err) {
+    for (;;) {
+        trmi_message m;
+        double now = trmi_os_now(), left = deadline - now;
+        trm_status status = TRM_PEER;
+        double slice = least_of(left, slice_seconds, client->options.retry_seconds);
+        if (peer->channel != NULL) {
+            status = peer->channel->table->receive(peer->channel, slice, &m, err);
+        }
+        if (status == TRM_OK) {
+            take(client, peer, &m);
+            return TRM_OK;
+        }
+        if (status == TRM_TIMEOUT) {
+            if (trmi_os_now() >= deadline) {
+                return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from server %d (%s) for %.1f s",
+                                 peer->number, peer->address, client->options.timeout_seconds);
+            }
+            if (is_overdue(client, peer, trmi_os_now())) {
+                status = send_again(client, peer, deadline, err);
+            }
+        }
+        if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
+            TRMI_TRY(mend(client, peer, deadline, err));
+        } else if (status != TRM_OK && status != TRM_TIMEOUT) {
+            return status;
+        }
+    }
+}
+
+trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                                  const trmi_ps_note *note, const trm_table_options *table,
+                                  const void *trailer, size_t trailer_bytes, uint64_t *number,
+                                  trm_error *err) {
+    trmi_ps_header header = {.kind = (uint16_t)kind,
+                             .worker = client->worker,
+                             .incarnation = client->incarnation,
+                             .sequence = ++client->next_request,
+                             .extra = {(int64_t)trailer_bytes}};
+    size_t bytes = trmi_ps_note_size(kind);
+    uint8_t *data = trmi_alloc(bytes + trailer_bytes);
+    if (data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a request to server %d", peer->number);
+    }
+    trmi_ps_encode_note(&header, note, table, data);
+    if (trailer_bytes > 0) {
+        memcpy(data + bytes, trailer, trailer_bytes);
+    }
+    trm_status status = trmi_client_send(client, peer, data, bytes + trailer_bytes,
+                                         trmi_client_deadline(client), err);
+    trmi_free(data);
+    *number = header.sequence;
+    return status;
+}
+
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
+                                  trm_error *err) {
+    double deadline = trmi_client_deadline(client);
+    client->order = number;
+    client->order_answered = false;
+    while (!client->order_answered) {
+        int64_t before = client->stats.reconnects;
+        TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
+        if (client->stats.reconnects != before && !client->order_answered) {
+            return TRMI_FAIL(err, TRM_PEER, "server %d restarted during a request to it",
+                             peer->number);
+        }
+    }
+    if (client->order_header.status == TRM_OK) {
+        return TRM_OK;
+    }
+    trm_error theirs = {0};
+    if (client->order_trailer_bytes == 256) {
+        trmi_error_decode(&theirs, client->order_trailer);
+    }
+    theirs.status = client->order_header.status;
+    if (err != NULL) {
+        *err = theirs;
+    }
+    return (trm_status)theirs.status;
+}
+
+trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                             const trmi_ps_note *note, const trm_table_options *table,
+                             const void *trailer, size_t trailer_bytes, trm_error *err) {
+    uint64_t number;
+    TRMI_TRY(trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes,
+                                    &number, err));
+    return trmi_client_order_wait(client, peer, number, err);
+}
+
+/* ---- creation
+ * -------------------------------------------------------------------------------------------- */
+
+static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
+                                trm_error *err) {
+    trm_ps_client_options o = *in;
+    o.wire = o.wire == TRM_DTYPE_NONE ? TRM_FLOAT32 : o.wire;
+    o.pushes_ahead = o.pushes_ahead == 0 ? 4 : o.pushes_ahead;
+    o.cache_staleness = o.cache_staleness == 0 ? 1 : o.cache_staleness;
+    o.ring_bytes = o.ring_bytes == 0 ? (size_t)32 << 20 : o.ring_bytes;
+    o.timeout_seconds = o.timeout_seconds == 0 ? 60 : o.timeout_seconds;
+    o.retry_seconds = o.retry_seconds == 0 ? 5 : o.retry_seconds;
+    if (o.servers < 1 || o.servers > TRMI_PS_SHARDS_MAX ||
+        (o.addresses == NULL) == (o.local == NULL)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a client needs the addresses of 1 to %d servers, or servers of this "
+                         "process; found %d",
+                         TRMI_PS_SHARDS_MAX, o.servers);
+    }
+    if (o.worker < -1 || o.worker >= TRMI_PS_WORKERS_MAX - 1 || o.pushes_ahead < 1 ||
+        o.pushes_ahead > TRMI_PUSHES_AHEAD_MAX || o.cache_rows < 0 || o.cache_staleness < 0 ||
+        !(o.timeout_seconds > 0) || !(o.retry_seconds > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "worker %d, %d pushes ahead: worker 0 to %d (-1 only reads), 1 to %d "
+                         "pushes, times above 0 expected",
+                         o.worker, o.pushes_ahead, TRMI_PS_WORKERS_MAX - 2, TRMI_PUSHES_AHEAD_MAX);
+    }
+    if (o.wire != TRM_FLOAT32 && o.wire != TRM_BFLOAT16 && o.wire != TRM_FLOAT16) {
+        return TRMI_FAIL(err, TRM_INVALID, "wire dtype %s: float32, bfloat16 or float16 expected",
+                         trm_dtype_name(o.wire));
+    }
+    if (o.ring_bytes < 4096 || (o.ring_bytes & (o.ring_bytes - 1)) != 0 ||
+        o.ring_bytes > TRMI_MESSAGE_BYTES_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "ring_bytes is %zu: a power of two from 4096 to 1 GB expected",
+                         o.ring_bytes);
+    }
+    *out = o;
+    return TRM_OK;
+}
+
+trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
+                                      trmi_channel *(*wrap)(void *context, trmi_channel *channel),
+                                      void *context, trm_ps_client **out, trm_error *err) {
+    trm_ps_client_options checked;
+    TRMI_TRY(check_options(options, &checked, err));
+    trm_ps_client *client = trmi_alloc(sizeof *client);
+    if (client == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
+    }
+    trm_status status = TRM_OK;
+    client->options = checked;
+    client->servers = (uint32_t)checked.servers;
+    client->reader = checked.worker < 0;
+    client->worker = client->reader ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)checked.worker;
+    client->wrap = wrap;
+    client->wrap_context = context;
+    if (checked.token != NULL) {
+        memcpy(client->token, checked.token, sizeof client->token);
+    }
+    client->peers = trmi_alloc(client->servers * sizeof *client->peers);
+    client->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->tables);
+    client->caches = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->caches);
+    if (client->peers == NULL || client->tables == NULL || client->caches == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
+        goto failed;
+    }
+    double deadline = trmi_client_deadline(client);
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_peer *peer = &client->peers[s];
+        peer->number = (int32_t)s;
+        if (checked.addresses != NULL) {
+            snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
+        }
+        TRMI_TRY_GOTO(status, connect_peer(client, peer, true, deadline, err), failed);
+    }
+    client->incarnation++;
+    *out = client;
+    return TRM_OK;
+failed:
+    trm_ps_client_destroy(client);
+    return status;
+}
+
+trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_client **out,
+                                trm_error *err) {
+    return trmi_client_create_wrapped(options, NULL, NULL, out, err);
+}
+
+void trm_ps_client_destroy(trm_ps_client *client) {
+    if (client == NULL) {
+        return;
+    }
+    for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
+        trmi_peer *peer = &client->peers[s];
+        if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
+            trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
+            trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
+                                     .worker = client->worker,
+                                     .incarnation = client->incarnation,
+                                     .sequence = ++client->next_request};
+            uint8_t data[sizeof(trmi_ps_header) + sizeof(trmi_ps_note)];
+            trmi_ps_encode_note(&header, &bye, NULL, data);
+            (void)!send_now(client, peer, data, sizeof data, trmi_os_now() + 1, NULL);
+        }
+        drop_connection(client, peer);
+        for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+            trmi_free(peer->pending[i].data);
+        }
+    }
+    for (uint32_t t = 0; t < client->table_count; t++) {
+        trmi_free((void *)(uintptr_t)client->tables[t].name);
+        trmi_cache_destroy(client->caches[t]);
+    }
+    trmi_free(client->order_trailer);
+    trmi_free(client->tables);
+    trmi_free(client->caches);
+    trmi_free(client->peers);
+    trmi_free(client);
+}
+
+void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
+    *out = client->stats;
+}

@@ -1,0 +1,153 @@
+/* ps/client.h: a worker's side.
+ *
+ *   batch: lookups --dedup--> unique keys --arrange--> sections per server, shard and table
+ *   pull:  sections out, values back, scattered to every lookup
+ *   push:  gradients of equal keys summed into a message, which is kept until it is answered
+ *
+ * No threads: messages are taken in whenever the caller waits for something. */
+#ifndef TRMI_PS_CLIENT_H
+#define TRMI_PS_CLIENT_H
+
+#include "ps/channel.h"
+#include "ps/server.h"
+
+enum { TRMI_PUSHES_AHEAD_MAX = 32, TRMI_BATCHES_MAX = 16 };
+
+/* A push that is not answered. */
+typedef struct trmi_pending {
+    uint64_t sequence; /* 0 = free */
+    uint8_t *data;
+    size_t bytes, capacity;
+    double sent;
+} trmi_pending;
+
+typedef struct trmi_peer {
+    int32_t number;
+    char address[80];
+    trmi_channel *channel; /* NULL = not connected */
+    trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
+} trmi_peer;
+
+/* Unique keys in order of (server, shard, table), those that `flag` selects. */
+typedef struct trmi_arrangement {
+    uint64_t *keys;  /* [count] */
+    uint32_t *place; /* [uniques] where a key is in `keys` */
+    trmi_ps_section *sections;
+    uint32_t *first; /* [servers + 1] sections of a server */
+    int64_t count;
+    int64_t key_capacity, place_capacity, section_capacity;
+} trmi_arrangement;
+
+typedef struct trmi_slice {
+    int32_t table;
+    const uint64_t *keys;
+    int64_t count;
+    float *rows;
+    const float *gradients;
+} trmi_slice;
+
+typedef struct trmi_unique {
+    uint64_t key;
+    uint32_t table, shard; /* shard of the job */
+    uint32_t wanted;       /* bit 0: by the pull, bit 1: by the push, bit 2: in the cache */
+    uint32_t touched;      /* while gradients are summed */
+} trmi_unique;
+
+struct trm_ps_batch {
+    trm_ps_client *client;
+    trmi_slice *slices;
+    int64_t slice_count, slice_capacity, lookups;
+    trmi_unique *uniques;
+    uint32_t *inverse; /* [lookups] */
+    uint32_t *map;
+    const uint8_t **value_of; /* [uniques] */
+    float *sums;
+    int64_t unique_count, unique_capacity, inverse_capacity, map_capacity, value_capacity,
+        sum_capacity;
+    bool deduplicated;
+    trmi_arrangement pull, push;
+    int64_t index; /* of the batch in this worker's life; -1 = none yet */
+    uint64_t request;
+    bool pulling;
+    bool *answered;          /* [servers] */
+    trmi_message *answers;   /* [servers] */
+    trmi_channel **answerer; /* [servers] whose the message is */
+    double *asked;           /* [servers] when */
+    trm_error err;
+};
+
+typedef struct trmi_cache trmi_cache;
+
+struct trm_ps_client {
+    trm_ps_client_options options;
+    uint8_t token[32];
+    trmi_peer *peers;
+    uint32_t servers, shards; /* shards of one server */
+    trm_ps_mode mode;
+    uint32_t worker, incarnation;
+    bool reader;
+    trm_table_options *tables; /* names owned */
+    int32_t widths[TRMI_PS_TABLES_MAX];
+    trmi_cache **caches; /* by table */
+    uint32_t table_count;
+    uint64_t next_sequence, next_request;
+    int64_t next_batch;
+    trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
+    trm_error push_err;
+    /* the one control request under way */
+    uint64_t order;
+    bool order_answered;
+    trmi_ps_header order_header;
+    trmi_ps_note order_note;
+    uint8_t *order_trailer;
+    size_t order_trailer_bytes;
+    trm_ps_client_stats stats;
+    /* Puts a channel of a test's own between: called with each new one. */
+    trmi_channel *(*wrap)(void *context, trmi_channel *channel);
+    void *wrap_context;
+};
+
+/* --- connections (client.c)
+ * ----------------------------------------------------------------------- */
+/* Takes in what comes from this server, at least one message, reconnecting and sending again as
+ * needed. errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
+trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
+                                trm_error *err);
+/* Sends bytes as one message; a broken connection is mended first. */
+trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
+                            size_t bytes, double deadline, trm_error *err);
+/* One control request to one server; the answer is in client->order_*. */
+trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                             const trmi_ps_note *note, const trm_table_options *table,
+                             const void *trailer, size_t trailer_bytes, trm_error *err);
+/* The same in two steps, so that several servers work at once. */
+trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
+                                  const trmi_ps_note *note, const trm_table_options *table,
+                                  const void *trailer, size_t trailer_bytes, uint64_t *number,
+                                  trm_error *err);
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
+                                  trm_error *err);
+double trmi_client_deadline(const trm_ps_client *client);
+trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
+                                      trmi_channel *(*wrap)(void *context, trmi_channel *channel),
+                                      void *context, trm_ps_client **out, trm_error *err);
+
+/* --- batches (client_batch.c)
+ * ------------------------------------------------------------------------ */
+/* Sends a pull to one server (again). */
+trm_status trmi_batch_ask(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
+/* An answer has come; takes the message. */
+void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_header *header,
+                       trmi_message *message);
+void trmi_batch_release(trm_ps_batch *batch);
+
+/* --- hot rows (client_cache.c)
+ * ------------------------------------------------------------------------ */
+/* errors NOMEM */
+trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err);
+void trmi_cache_destroy(trmi_cache *cache);
+/* The row of a key if it was fetched at batch `oldest` or later. */
+const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest);
+void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch);
+
+#endif

@@ -1,0 +1,248 @@
+/* Tables, statistics, audits, checkpoints and the end, asked of all servers. */
+#include "ps/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
+                               int32_t *table, trm_error *err) {
+    trm_table_options checked;
+    TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    uint32_t number = client->table_count;
+    for (uint32_t s = 0; s < client->servers; s++) {
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_TABLE, NULL, &checked, NULL,
+                                   0, err));
+        int64_t theirs = client->order_note.value[1];
+        if (s == 0 && theirs >= 0 && theirs <= TRMI_PS_TABLES_MAX) {
+            number = (uint32_t)theirs;
+        }
+        if (theirs != number || number > client->table_count) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "table '%s' is number %lld on server %u, %u expected: declare the "
+                             "same tables in the same order everywhere",
+                             checked.name, (long long)theirs, s, number);
+        }
+    }
+    if (number == client->table_count) {
+        size_t length = strlen(checked.name) + 1;
+        char *name = trmi_alloc(length);
+        if (name == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
+        }
+        memcpy(name, checked.name, length);
+        if (client->options.cache_rows > 0) {
+            size_t row = (size_t)checked.width * trm_dtype_bytes(client->options.wire);
+            trm_status status =
+                trmi_cache_create(client->options.cache_rows, row, &client->caches[number], err);
+            if (status != TRM_OK) {
+                trmi_free(name);
+                return status;
+            }
+        }
+        client->tables[number] = checked;
+        client->tables[number].name = name;
+        client->widths[number] = checked.width;
+        client->table_count++;
+    }
+    *table = (int32_t)number;
+    return TRM_OK;
+}
+
+trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
+                                  trm_error *err) {
+    trm_table_stats sum = {0};
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_STATS, table}};
+        trm_table_stats one;
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+        if (client->order_trailer_bytes != sizeof one) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "server %u: statistics of %zu bytes", s,
+                             client->order_trailer_bytes);
+        }
+        memcpy(&one, client->order_trailer, sizeof one);
+        trmi_table_stats_add(&sum, &one);
+    }
+    *out = sum;
+    return TRM_OK;
+}
+
+trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
+                      float *values, float *slots, trm_error *err) {
+    if (table < 0 || (uint32_t)table >= client->table_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
+    }
+    uint32_t shard = trmi_shard_of_key(key, client->shards * client->servers);
+    trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
+    trmi_row_layout layout;
+    TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
+                               &note, NULL, NULL, 0, err));
+    trmi_row_layout_make(&client->tables[table], &layout);
+    size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
+    if (client->order_trailer_bytes == 0) {
+        return TRM_END;
+    }
+    if (client->order_trailer_bytes != sizeof *info + value_bytes + slot_bytes) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a row of %zu bytes", client->order_trailer_bytes);
+    }
+    const uint8_t *from = client->order_trailer;
+    if (info != NULL) {
+        memcpy(info, from, sizeof *info);
+    }
+    if (values != NULL) {
+        memcpy(values, from + sizeof *info, value_bytes);
+    }
+    if (slots != NULL) {
+        memcpy(slots, from + sizeof *info + value_bytes, slot_bytes);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_STOP}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+    }
+    return TRM_OK;
+}
+
+/* ---- checkpoints
+ * ------------------------------------------------------------------------------------------ */
+
+typedef struct vector {
+    trmi_push_id *ids;
+    int64_t count, capacity;
+} vector;
+
+/* How far each worker's pushes have gone on any server. */
+static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        trmi_push_id id;
+        memcpy(&id, bytes + i * sizeof id, sizeof id);
+        int64_t at = 0;
+        while (at < v->count && v->ids[at].worker != id.worker) {
+            at++;
+        }
+        if (at == v->count) {
+            if (!trmi_grow((void **)&v->ids, &v->capacity, v->count + 1, sizeof *v->ids)) {
+                return false;
+            }
+            v->ids[v->count++] = id;
+        }
+        trmi_push_id *have = &v->ids[at];
+        if (id.incarnation > have->incarnation ||
+            (id.incarnation == have->incarnation && id.sequence > have->sequence)) {
+            *have = id;
+        }
+    }
+    return true;
+}
+
+static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
+                    const trmi_text *manifest, trm_status *status, trm_error *err) {
+    for (uint32_t s = 0; s < servers; s++) {
+        trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, note, NULL,
+                                           manifest == NULL ? NULL : manifest->data,
+                                           manifest == NULL ? 0 : manifest->length,
+                                           *status == TRM_OK ? err : NULL);
+        *status = *status == TRM_OK ? one : *status;
+    }
+}
+
+static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v,
+                           uint32_t *held, trm_error *err) {
+    for (; *held < client->servers; ++*held) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
+                                   NULL, 0, err));
+        result->cut = (uint32_t)trmi_max_i64(result->cut, client->order_note.value[1] + 1);
+        bool needs_full = client->order_note.value[2] != 0 ||
+                          (*held > 0 && client->order_note.value[1] + 1 != result->cut);
+        result->differential = result->differential && !needs_full;
+        if (!take_maximum(v, client->order_trailer,
+                          client->order_trailer_bytes / sizeof(trmi_push_id))) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint");
+        }
+    }
+    return TRM_OK;
+}
+
+static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
+                           trm_ps_checkpoint_result *result) {
+    for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_cut_file); i++) {
+        trmi_cut_file file;
+        uint32_t from, shard;
+        memcpy(&file, client->order_trailer + i * sizeof file, sizeof file);
+        file.name[sizeof file.name - 1] = '\0';
+        if (sscanf(file.name, "server-%u-shard-%u.", &from, &shard) != 2) {
+            text->failed = true;
+            return;
+        }
+        trmi_text_printf(text,
+                         "%s\n    {\"server\": %u, \"shard\": %u, \"bytes\": %" PRId64
+                         ", \"rows\": %" PRId64 ", \"digest\": \"%016" PRIx64 "\"}",
+                         server + i > 0 ? "," : "", server, shard, file.bytes, file.rows,
+                         file.digest);
+        result->rows += file.rows;
+        result->bytes += file.bytes;
+    }
+}
+
+/* Sends the order to all servers before it waits for any: they let pushes go and write at the same
+ * time. */
+static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpoint_result *result,
+                          double started, trmi_text *manifest, trm_error *err) {
+    uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
+    trm_status status =
+        numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
+    for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_CUT, result->cut, result->differential}};
+        status =
+            trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
+                                   (size_t)v->count * sizeof *v->ids, &numbers[s], err);
+    }
+    result->hold_seconds = trmi_os_now() - started;
+    trmi_text_printf(manifest,
+                     "{\n  \"format\": 1, \"cut\": %u, \"differential\": %s, \"servers\": %u, "
+                     "\"shards\": %u,\n  \"files\": [",
+                     result->cut, result->differential ? "true" : "false", client->servers,
+                     client->shards);
+    for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
+        status = trmi_client_order_wait(client, &client->peers[s], numbers[s], err);
+        if (status == TRM_OK) {
+            manifest_files(client, s, manifest, result);
+        }
+    }
+    trmi_text_printf(manifest, "\n  ]\n}\n");
+    trmi_free(numbers);
+    TRMI_TRY(status);
+    return manifest->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a manifest") : TRM_OK;
+}
+
+trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
+                             trm_ps_checkpoint_result *result, trm_error *err) {
+    trm_ps_checkpoint_result r = {.differential = differential};
+    vector v = {0};
+    trmi_text manifest = {0};
+    uint32_t held = 0;
+    double started = trmi_os_now();
+    trm_status status = hold_all(client, &r, &v, &held, err);
+    if (status == TRM_OK) {
+        status = cut_all(client, &v, &r, started, &manifest, err);
+    }
+    trmi_ps_note note = {.value = {TRMI_ORDER_RELEASE, status == TRM_OK, r.differential}};
+    release(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
+    free(v.ids);
+    trmi_text_free(&manifest);
+    if (status == TRM_OK) {
+        r.seconds = trmi_os_now() - started;
+        *result = r;
+    }
+    return status;
+}

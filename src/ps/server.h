@@ -1,0 +1,200 @@
+/* ps/server.h: the parts of a server.
+ *
+ *   link thread (one a connection): receive, check, decode
+ *        |  front: under one mutex, decides what may go on now, so that all shards see the same
+ * order
+ *        v
+ *   queue of each shard --> owner thread: pull, push, order --> the last one sends the answer
+ */
+#ifndef TRMI_PS_SERVER_H
+#define TRMI_PS_SERVER_H
+
+#include "base/queue.h"
+#include "ps/channel.h"
+#include "ps/cut.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct trmi_request trmi_request;
+typedef struct trmi_runner trmi_runner;
+
+typedef struct trmi_link {
+    trm_ps_server *server;
+    trmi_channel *channel;
+    pthread_t thread;
+    pthread_mutex_t send_mutex; /* over reserve */
+    int32_t worker;             /* -1 before HELLO */
+    uint32_t incarnation;
+    uint8_t nonce[64]; /* the client's, ours */
+    bool welcome;
+    _Atomic int32_t requests; /* under way */
+    _Atomic bool ended;       /* the thread has left */
+    struct trmi_link *next;
+} trmi_link;
+
+/* Orders of control messages: note.value[0]. */
+typedef enum trmi_order {
+    TRMI_ORDER_STATS = 1, /* 1: table                    answer: trm_table_stats */
+    TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats */
+    TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
+    TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
+    TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
+    TRMI_ORDER_BYE,
+    TRMI_ORDER_STOP
+} trmi_order;
+
+struct trmi_request {
+    trmi_link *link; /* NULL: of the server itself */
+    trmi_message message;
+    trmi_ps_header header;
+    trmi_ps_note note;
+    trmi_ps_section *sections;
+    uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
+    void (*run)(trmi_runner *runner, trmi_request *request);
+    _Atomic int32_t pending; /* shards that have not finished */
+    trmi_message reply;      /* ROWS: reserved */
+    double deadline;
+    pthread_mutex_t mutex; /* over the rest, while shards work */
+    trm_error err;
+    bool applied, dropped, later; /* later: its run finishes it elsewhere */
+    uint8_t *trailer;             /* of the answer */
+    size_t trailer_bytes;
+    trmi_request **members; /* SYNC: pushes summed, in order of workers */
+    uint32_t member_count;
+    double started;
+    trmi_request *next;
+};
+
+struct trmi_runner {
+    trm_ps_server *server;
+    trmi_shard *shard;
+    trmi_cut *cut;
+    trmi_queue *queue;
+    pthread_t thread;
+    bool started;
+    struct trmi_merge *merge;
+};
+
+/* What the front knows of a worker. */
+typedef struct trmi_worker {
+    uint32_t worker, incarnation;
+    uint64_t dispatched; /* last push given to the shards */
+    int64_t clock;       /* batches finished */
+    bool active;         /* waited for in BOUNDED and SYNC mode */
+    double seen;
+} trmi_worker;
+
+struct trm_ps_server {
+    trm_ps_server_options options;
+    char folder[256], spill_folder[256];
+    uint8_t token[32];
+    char address[96];
+    trmi_runner *runners;
+    uint32_t shards;
+    trmi_listener *listener;
+    pthread_t acceptor;
+    bool acceptor_runs;
+    _Atomic bool stopping, stop_asked;
+    _Atomic uint32_t global_step; /* pushes that the first shard has applied */
+
+    pthread_mutex_t mutex; /* the front */
+    pthread_cond_t changed;
+    trmi_link *links;
+    int32_t widths[TRMI_PS_TABLES_MAX];
+    trm_table_options *tables; /* names owned */
+    uint32_t table_count;
+    trm_error failed; /* status TRM_OK, or why nothing is served any more */
+    trmi_worker *workers;
+    int64_t worker_count, worker_capacity;
+    int64_t step;          /* SYNC: batches applied */
+    uint16_t sum_dtype;    /* SYNC: of everybody's gradients, from the first push on */
+    trmi_request *parked;  /* pulls that wait for clocks */
+    trmi_request *waiting; /* SYNC: pushes of batches >= step; else: pushes held by a cut */
+    bool held;
+    const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
+    uint32_t until_count;
+    uint32_t last_cut;                             /* begun or loaded */
+    bool last_cut_failed;                          /* then the next one is full */
+    uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
+};
+
+/* --- requests (server_request.c) -----------------------------------------------------------------
+ */
+trmi_request *trmi_request_new(trmi_link *link, trmi_message *message,
+                               const trmi_ps_header *header);
+/* Hands a request to all shards. Pushes: front mutex held, so that all shards see the same order.
+ */
+void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
+/* Pulls that the front has let go (a list), without its mutex: the wait for room in a slow client's
+ * ring is nobody else's. */
+void trmi_request_pulls_go(trm_ps_server *server, trmi_request *list);
+/* Keeps the first error. */
+void trmi_request_fail(trmi_request *request, const trm_error *err);
+/* A shard is done with it; the last one answers and frees. */
+void trmi_request_finish(trmi_request *request);
+/* Answers at once (err or note and trailer) and frees. */
+void trmi_request_answer(trmi_request *request);
+void trmi_run_pull(trmi_runner *runner, trmi_request *request);
+void trmi_run_push(trmi_runner *runner, trmi_request *request);
+void trmi_run_group(trmi_runner *runner, trmi_request *request);
+
+/* --- the front (server_front.c): all with the front mutex held
+ * ------------------------------------- */
+trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                               trm_error *err);
+/* Parks the pull (true), or says that it may go now. */
+bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
+void trmi_front_push(trm_ps_server *server, trmi_request *request);
+/* Clocks, workers or the hold have changed: lets pushes go, and returns the pulls that may. */
+trmi_request *trmi_front_advance(trm_ps_server *server);
+/* Silent workers; pulls whose deadline has passed get their error and are returned with the others.
+ */
+trmi_request *trmi_front_tick(trm_ps_server *server, double now);
+
+/* --- orders (server_order.c)
+ * ------------------------------------------------------------------------ */
+void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
+void trmi_order_handle(trm_ps_server *server, trmi_request *request);
+trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
+                                 int32_t *number, trm_error *err);
+
+/* --- proof of the token (auth.c)
+ * ------------------------------------------------------------------------ */
+/* HMAC-SHA256 of role and both nonces; a fresh nonce. */
+void trmi_ps_prove(const uint8_t token[32], const char *role, const uint8_t nonces[64],
+                   uint8_t mac[32]);
+trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
+bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
+
+/* --- summing pushes (merge.c)
+ * ------------------------------------------------------------------------ */
+typedef struct trmi_merge trmi_merge;
+trm_status trmi_merge_create(trmi_account *account, trmi_merge **out, trm_error *err);
+void trmi_merge_destroy(trmi_merge *merge);
+/* Sums gradients by key over sections of one table, in their order.
+ *   shape  *keys[*count], *values[*count][width], good until the next call   errors NOMEM */
+trm_status trmi_merge_sum(trmi_merge *merge, const trmi_ps_section *sections,
+                          uint32_t section_count, trm_dtype dtype, int32_t width, uint64_t **keys,
+                          float **values, int64_t *count, trm_error *err);
+
+/* --- connections (server.c)
+ * ------------------------------------------------------------------------------ */
+/* A client's end of a connection within the process.   errors NOMEM */
+trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
+                                     trm_error *err);
+
+/* --- starting from a folder (server_restore.c)
+ * --------------------------------------------------------- */
+/* Newest complete checkpoint, then logs; opens the log. Before the threads start.   errors as start
+ */
+trm_status trmi_server_restore(trm_ps_server *server, trm_error *err);
+/* "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log" */
+void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
+                   size_t size);
+/* The list of a complete cut's files, of all servers, as the client made it: writes it to the
+ * folder, last of all; then removes what no restart can need.   errors  IO, NOSPACE */
+trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
+                               const char *text, size_t bytes, trm_error *err);
+
+#endif

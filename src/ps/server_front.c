@@ -1,0 +1,308 @@
+/* What may go on now: clocks, parked pulls, groups of synchronous pushes, pushes held by a cut. */
+#include "ps/server.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+
+static trmi_worker *find_worker(trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        if (server->workers[i].worker == worker) {
+            return &server->workers[i];
+        }
+    }
+    return NULL;
+}
+
+trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                               trm_error *err) {
+    trmi_worker *w = find_worker(server, worker);
+    if (w == NULL) {
+        if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
+                       server->worker_count + 1, sizeof *w)) {
+            TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+            return NULL;
+        }
+        w = &server->workers[server->worker_count++];
+        *w = (trmi_worker){.worker = worker, .incarnation = incarnation};
+    }
+    if (incarnation < w->incarnation) {
+        TRMI_FAIL(err, TRM_CANCELLED,
+                  "worker %u: incarnation %u has been replaced by %u: end this process", worker,
+                  incarnation, w->incarnation);
+        return NULL;
+    }
+    if (incarnation > w->incarnation) {
+        w->incarnation = incarnation;
+        w->dispatched = 0;
+    }
+    w->active = true;
+    w->seen = trmi_os_now();
+    return w;
+}
+
+/* Workers that are waited for, seen or not yet seen. */
+static int64_t expected_workers(const trm_ps_server *server) {
+    int64_t inactive = 0;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        inactive += !server->workers[i].active;
+    }
+    return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
+}
+
+/* The slowest active worker's clock; its number in *who (-1: one that has not come yet). */
+static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
+    int64_t slowest = INT64_MAX;
+    *who = -1;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *w = &server->workers[i];
+        if (w->active && w->clock < slowest) {
+            slowest = w->clock;
+            *who = w->worker;
+        }
+    }
+    if (server->worker_count < server->options.workers && slowest > 0) {
+        slowest = 0;
+        *who = -1;
+    }
+    return slowest;
+}
+
+static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
+    int64_t who;
+    if ((r->header.flags & 1) != 0) {
+        return true; /* an evaluator reads what is there */
+    }
+    switch (server->options.mode) {
+    case TRM_PS_ASYNC:
+        return true;
+    case TRM_PS_BOUNDED:
+        return slowest_clock(server, &who) >= r->header.clock - server->options.staleness;
+    case TRM_PS_SYNC:
+        break;
+    }
+    return server->step >= r->header.clock;
+}
+
+bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
+    if (may_pull(server, r)) {
+        return false;
+    }
+    r->next = server->parked;
+    server->parked = r;
+    return true;
+}
+
+/* ---- pushes
+ * ---------------------------------------------------------------------------------------- */
+
+static void take_clock(trm_ps_server *server, const trmi_request *r) {
+    trmi_worker *w = find_worker(server, r->header.worker);
+    w->clock = trmi_max_i64(w->clock, r->header.clock);
+    if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
+        w->dispatched = r->header.sequence;
+    }
+    pthread_cond_broadcast(&server->changed);
+}
+
+static void push_goes(trm_ps_server *server, trmi_request *r) {
+    take_clock(server, r);
+    r->run = trmi_run_push;
+    trmi_request_dispatch(server, r);
+}
+
+/* Appends; a copy of the same push that already waits (its connection broke) makes way unanswered.
+ */
+static void wait_in_line(trm_ps_server *server, trmi_request *r) {
+    trmi_request **at = &server->waiting;
+    while (*at != NULL) {
+        trmi_request *other = *at;
+        if (other->header.worker == r->header.worker &&
+            (other->header.incarnation < r->header.incarnation ||
+             other->header.sequence == r->header.sequence)) {
+            *at = other->next;
+            TRMI_FAIL(&other->err, TRM_CANCELLED, "worker %u has sent this push again",
+                      r->header.worker);
+            trmi_request_answer(other);
+            continue;
+        }
+        at = &other->next;
+    }
+    *at = r;
+}
+
+/* A cut holds pushes back, but for those that another server has already let through. */
+static bool is_held(const trm_ps_server *server, const trmi_request *r) {
+    if (!server->held) {
+        return false;
+    }
+    for (uint32_t i = 0; i < server->until_count; i++) {
+        const trmi_push_id *id = &server->until[i];
+        if (id->worker == r->header.worker && id->incarnation == r->header.incarnation) {
+            return r->header.sequence > id->sequence;
+        }
+    }
+    return true;
+}
+
+/* SYNC: enough pushes of the next batch make a group. */
+static bool form_group(trm_ps_server *server) {
+    int64_t needed = trmi_max_i64(1, expected_workers(server) - server->options.backup_workers);
+    int64_t have = 0;
+    for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        have += r->header.clock == server->step + 1 && !is_held(server, r);
+    }
+    if (have < needed) {
+        return false;
+    }
+    trmi_request *group = trmi_alloc(sizeof *group);
+    trmi_request **members = trmi_alloc((size_t)have * sizeof(trmi_request *));
+    if (group == NULL || members == NULL) {
+        trmi_free(group);
+        trmi_free(members);
+        return false; /* the next push tries again */
+    }
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (r->header.clock != server->step + 1 || is_held(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        take_clock(server, r);
+        /* In order of workers: the sum is then the same whoever came first. */
+        uint32_t place = group->member_count++;
+        while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
+            members[place] = members[place - 1];
+            place--;
+        }
+        members[place] = r;
+    }
+    group->header = members[0]->header;
+    group->members = members;
+    group->run = trmi_run_group;
+    pthread_mutex_init(&group->mutex, NULL);
+    server->step++;
+    trmi_request_dispatch(server, group);
+    return true;
+}
+
+/* SYNC: a push of a batch that is over: a repetition, or a backup worker that came too late. Its
+ * window is filled, its gradients are dropped. */
+static void drop_late(trm_ps_server *server) {
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (r->header.clock > server->step) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->dropped = true;
+        push_goes(server, r);
+    }
+}
+
+static void let_pushes_go(trm_ps_server *server) {
+    if (server->options.mode == TRM_PS_SYNC) {
+        do {
+            drop_late(server);
+        } while (form_group(server));
+        return;
+    }
+    for (trmi_request **at = &server->waiting; *at != NULL;) {
+        trmi_request *r = *at;
+        if (is_held(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        push_goes(server, r);
+    }
+}
+
+void trmi_front_push(trm_ps_server *server, trmi_request *r) {
+    if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
+        trmi_request_answer(r);
+        return;
+    }
+    if (server->options.mode == TRM_PS_SYNC) {
+        server->sum_dtype = server->sum_dtype == 0 ? r->header.dtype : server->sum_dtype;
+        if (server->sum_dtype != r->header.dtype) {
+            TRMI_FAIL(&r->err, TRM_INVALID,
+                      "worker %u sends gradients as %s, the others as %s: use one wire dtype",
+                      r->header.worker, trm_dtype_name((trm_dtype)r->header.dtype),
+                      trm_dtype_name((trm_dtype)server->sum_dtype));
+            trmi_request_answer(r);
+            return;
+        }
+    }
+    if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
+        wait_in_line(server, r);
+    } else {
+        push_goes(server, r);
+    }
+}
+
+trmi_request *trmi_front_advance(trm_ps_server *server) {
+    let_pushes_go(server);
+    trmi_request *ready = NULL;
+    for (trmi_request **at = &server->parked; *at != NULL;) {
+        trmi_request *r = *at;
+        if (!may_pull(server, r)) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = ready;
+        ready = r;
+    }
+    return ready;
+}
+
+/* ---- time
+ * ------------------------------------------------------------------------------------------- */
+
+static void drop_silent_workers(trm_ps_server *server, double now) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        trmi_worker *w = &server->workers[i];
+        if (w->active && now - w->seen > server->options.worker_timeout_seconds) {
+            w->active = false;
+            trmi_log(TRM_LOG_WARN, "ps",
+                     "server %d: worker %u has been silent for %.0f s (clock %lld): no longer "
+                     "waited for",
+                     server->options.server, w->worker, now - w->seen, (long long)w->clock);
+        }
+    }
+}
+
+static void say_whom(const trm_ps_server *server, trmi_request *r) {
+    int64_t who;
+    int64_t clock = slowest_clock(server, &who);
+    char name[32];
+    snprintf(name, sizeof name, who < 0 ? "a worker not yet seen" : "worker %lld", (long long)who);
+    TRMI_FAIL(&r->err, TRM_TIMEOUT,
+              "server %d: worker %u waited %.1f s to begin batch %lld: %s has finished %lld%s",
+              server->options.server, r->header.worker, trmi_os_now() - r->started,
+              (long long)r->header.clock, name, (long long)clock,
+              server->options.mode == TRM_PS_SYNC ? " (synchronous)" : "");
+}
+
+trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
+    drop_silent_workers(server, now);
+    trmi_request *ready = trmi_front_advance(server);
+    for (trmi_request **at = &server->parked; *at != NULL;) {
+        trmi_request *r = *at;
+        if (now < r->deadline) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        say_whom(server, r);
+        r->next = ready;
+        ready = r;
+    }
+    return ready;
+}

@@ -1,0 +1,302 @@
+/* A request's life: made by its link, run by every shard, answered by the last of them. */
+#include "ps/server.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+static const double answer_seconds = 10; /* a client that does not read for so long is cut off */
+
+trmi_request *trmi_request_new(trmi_link *link, trmi_message *message,
+                               const trmi_ps_header *header) {
+    trmi_request *r = trmi_alloc(sizeof *r);
+    if (r != NULL) {
+        r->link = link;
+        r->message = *message;
+        r->header = *header;
+        r->started = trmi_os_now();
+        pthread_mutex_init(&r->mutex, NULL);
+        atomic_fetch_add(&link->requests, 1);
+        *message = (trmi_message){0};
+    }
+    return r;
+}
+
+static void free_request(trmi_request *r) {
+    trmi_link *link = r->link;
+    if (r->message.block != NULL) {
+        link->channel->table->release(link->channel, &r->message);
+    }
+    pthread_mutex_destroy(&r->mutex);
+    trmi_free(r->sections);
+    trmi_free(r->first);
+    trmi_free(r->trailer);
+    trmi_free(r->members);
+    trmi_free(r);
+    if (link != NULL) {
+        atomic_fetch_sub(&link->requests, 1);
+    }
+}
+
+void trmi_request_fail(trmi_request *r, const trm_error *err) {
+    pthread_mutex_lock(&r->mutex);
+    if (r->err.status == TRM_OK) {
+        r->err = *err;
+    }
+    pthread_mutex_unlock(&r->mutex);
+}
+
+static trm_status reserve_answer(trmi_link *link, size_t bytes, trmi_message *out) {
+    pthread_mutex_lock(&link->send_mutex);
+    trm_status status =
+        link->channel->table->reserve(link->channel, bytes, answer_seconds, out, NULL);
+    pthread_mutex_unlock(&link->send_mutex);
+    return status;
+}
+
+void trmi_request_answer(trmi_request *r) {
+    trmi_link *link = r->link;
+    trmi_ps_header header = {.kind = TRMI_PS_DONE,
+                             .worker = r->header.worker,
+                             .incarnation = r->header.incarnation,
+                             .sequence = r->header.sequence,
+                             .clock = r->header.clock,
+                             .status = r->err.status,
+                             .flags = r->header.kind};
+    uint8_t wire[256];
+    const uint8_t *trailer = r->trailer;
+    header.extra[0] = (int64_t)r->trailer_bytes;
+    if (r->err.status != TRM_OK) {
+        trmi_error_encode(&r->err, wire);
+        trailer = wire;
+        header.extra[0] = sizeof wire;
+    }
+    trmi_message out;
+    size_t note_bytes = trmi_ps_note_size(TRMI_PS_DONE);
+    if (link != NULL && !atomic_load(&link->ended) &&
+        reserve_answer(link, note_bytes + (size_t)header.extra[0], &out) == TRM_OK) {
+        r->note.value[13] = r->applied;
+        r->note.value[12] = r->dropped;
+        trmi_ps_encode_note(&header, &r->note, NULL, out.data);
+        if (header.extra[0] > 0) {
+            memcpy(out.data + note_bytes, trailer, (size_t)header.extra[0]);
+        }
+        (void)!link->channel->table->commit(link->channel, &out, answer_seconds, NULL);
+    }
+    free_request(r);
+}
+
+static void answer_members(trmi_request *group) {
+    for (uint32_t i = 0; i < group->member_count; i++) {
+        trmi_request *member = group->members[i];
+        member->err = group->err;
+        member->applied = group->applied;
+        member->note.value[1] = group->note.value[1];
+        trmi_request_answer(member);
+    }
+    free_request(group);
+}
+
+void trmi_request_finish(trmi_request *r) {
+    if (atomic_fetch_sub(&r->pending, 1) != 1) {
+        return;
+    }
+    /* The other shards' writes happened before their decrement. */
+    if (r->members != NULL) {
+        answer_members(r);
+        return;
+    }
+    if (r->reply.block == NULL) {
+        trmi_request_answer(r);
+        return;
+    }
+    if (r->err.status != TRM_OK) {
+        r->reply.bytes = 0;
+        (void)!r->link->channel->table->commit(r->link->channel, &r->reply, answer_seconds, NULL);
+        trmi_request_answer(r);
+        return;
+    }
+    (void)!r->link->channel->table->commit(r->link->channel, &r->reply, answer_seconds, NULL);
+    free_request(r);
+}
+
+void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
+    atomic_store(&request->pending, (int32_t)server->shards);
+    for (uint32_t s = 0; s < server->shards; s++) {
+        if (trmi_queue_push(server->runners[s].queue, request) != TRM_OK) {
+            trm_error err;
+            TRMI_FAIL(&err, TRM_CANCELLED, "the server is stopping");
+            trmi_request_fail(request, &err);
+            trmi_request_finish(request);
+        }
+    }
+}
+
+static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_error *err) {
+    size_t bytes = trmi_ps_size(TRMI_PS_ROWS, (trm_dtype)r->header.dtype, r->sections,
+                                r->header.section_count, server->widths);
+    if (bytes == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a pull whose answer is over 1 GB: use smaller batches");
+    }
+    pthread_mutex_lock(&r->link->send_mutex);
+    trm_status status =
+        r->link->channel->table->reserve(r->link->channel, bytes, answer_seconds, &r->reply, err);
+    pthread_mutex_unlock(&r->link->send_mutex);
+    if (status == TRM_OK) {
+        trmi_ps_header header = r->header;
+        header.kind = TRMI_PS_ROWS;
+        trmi_ps_encode(&header, r->sections, server->widths, r->reply.data);
+    }
+    return status;
+}
+
+void trmi_request_pulls_go(trm_ps_server *server, trmi_request *list) {
+    while (list != NULL) {
+        trmi_request *r = list;
+        list = r->next;
+        r->next = NULL;
+        if (r->err.status != TRM_OK || prepare_reply(server, r, &r->err) != TRM_OK) {
+            trmi_request_answer(r);
+        } else {
+            r->run = trmi_run_pull;
+            trmi_request_dispatch(server, r);
+        }
+    }
+}
+
+/* ---- on the shards
+ * ---------------------------------------------------------------------------------- */
+
+void trmi_run_pull(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trm_error err;
+    if (trmi_shard_pull(runner->shard, r->sections + r->first[s], r->first[s + 1] - r->first[s],
+                        (trm_dtype)r->header.dtype, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    }
+}
+
+static void note_pushed(trmi_runner *runner, trmi_request *r, trm_status status, bool applied,
+                        const trm_error *err) {
+    if (status != TRM_OK) {
+        trmi_request_fail(r, err);
+        return;
+    }
+    if (runner->shard->number == 0) {
+        atomic_store(&runner->server->global_step, runner->shard->tick);
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->applied |= applied;
+    r->note.value[1] = runner->shard->tick;
+    pthread_mutex_unlock(&r->mutex);
+}
+
+void trmi_run_push(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    trmi_push push = {.ids = &id,
+                      .id_count = 1,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = r->dropped ? 0 : r->header.clock,
+                      .rate_scale = r->header.rate_scale,
+                      .gradient_scale = 1,
+                      .dtype = (trm_dtype)r->header.dtype,
+                      .sections = r->sections + r->first[s],
+                      .section_count = r->dropped ? 0 : r->first[s + 1] - r->first[s]};
+    bool applied = false;
+    trm_error err;
+    trm_status status = trmi_shard_push(runner->shard, &push, &applied, &err);
+    note_pushed(runner, r, status, applied, &err);
+}
+
+/* Sums the members' sections of each table on this shard. */
+static trm_status sum_group(trmi_runner *runner, trmi_request *group, trmi_push *push,
+                            trm_error *err) {
+    trmi_shard *shard = runner->shard;
+    uint32_t s = shard->number, most = 0;
+    for (uint32_t m = 0; m < group->member_count; m++) {
+        most += group->members[m]->first[s + 1] - group->members[m]->first[s];
+    }
+    trmi_ps_section *parts = trmi_alloc((most + 1) * sizeof *parts);
+    trmi_ps_section *sums = trmi_alloc((shard->table_count + 1) * sizeof *sums);
+    uint8_t **held = trmi_alloc((shard->table_count + 1) * sizeof *held);
+    trm_status status = parts == NULL || sums == NULL || held == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients")
+                            : TRM_OK;
+    uint32_t tables = 0;
+    for (uint32_t t = 0; t < shard->table_count && status == TRM_OK; t++) {
+        uint32_t count = 0;
+        for (uint32_t m = 0; m < group->member_count; m++) {
+            const trmi_request *member = group->members[m];
+            for (uint32_t i = member->first[s]; i < member->first[s + 1]; i++) {
+                if (member->sections[i].table == t) {
+                    parts[count++] = member->sections[i];
+                }
+            }
+        }
+        uint64_t *keys;
+        float *values;
+        trmi_ps_section *sum = &sums[tables];
+        *sum = (trmi_ps_section){.table = t};
+        int32_t width = shard->tables[t]->options.width;
+        if (count == 0) {
+            continue;
+        }
+        status = trmi_merge_sum(runner->merge, parts, count, push->dtype, width, &keys, &values,
+                                &sum->count, err);
+        /* The map serves one table at a time: what it found is kept beside it. */
+        size_t key_bytes = (size_t)sum->count * sizeof *keys;
+        size_t value_bytes = (size_t)(sum->count * width) * sizeof *values;
+        held[tables] = status == TRM_OK ? trmi_alloc(key_bytes + value_bytes + 64) : NULL;
+        if (status == TRM_OK && held[tables] == NULL) {
+            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
+        }
+        if (status == TRM_OK) {
+            sum->values = held[tables];
+            sum->keys = (uint64_t *)(void *)(held[tables] + value_bytes + (-value_bytes & 7));
+            memcpy(sum->values, values, value_bytes);
+            memcpy(sum->keys, keys, key_bytes);
+            tables++;
+        }
+    }
+    bool applied = false;
+    if (status == TRM_OK) {
+        push->sections = sums;
+        push->section_count = tables;
+        push->dtype = TRM_FLOAT32;
+        status = trmi_shard_push(shard, push, &applied, err);
+        note_pushed(runner, group, status, applied, err);
+    }
+    for (uint32_t t = 0; held != NULL && t < tables; t++) {
+        trmi_free(held[t]);
+    }
+    trmi_free(held);
+    trmi_free(parts);
+    trmi_free(sums);
+    return status;
+}
+
+void trmi_run_group(trmi_runner *runner, trmi_request *group) {
+    trm_error err;
+    trmi_push_id *ids = trmi_alloc(group->member_count * sizeof *ids);
+    if (ids == NULL) {
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients");
+        trmi_request_fail(group, &err);
+        return;
+    }
+    for (uint32_t i = 0; i < group->member_count; i++) {
+        const trmi_ps_header *h = &group->members[i]->header;
+        ids[i] = (trmi_push_id){h->worker, h->incarnation, h->sequence};
+    }
+    bool sum = runner->server->options.sum_gradients;
+    trmi_push push = {.ids = ids,
+                      .id_count = group->member_count,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = group->header.clock,
+                      .rate_scale = group->header.rate_scale,
+                      .gradient_scale = sum ? 1.0f : 1.0f / (float)group->member_count,
+                      .dtype = (trm_dtype)group->header.dtype};
+    if (sum_group(runner, group, &push, &err) != TRM_OK) {
+        trmi_request_fail(group, &err);
+    }
+    trmi_free(ids);
+}
