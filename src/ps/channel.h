@@ -57,17 +57,19 @@ struct trmi_channel {
 trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel **b, trm_error *err);
 
 /* Listens on a numeric or named address; port 0 takes a free one (*port says which). */
-typedef struct trmi_listener trmi_listener;
-trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int32_t *bound_port,
-                       trm_error *err);
-/* The next connection as a tcp channel.   errors  TIMEOUT, CANCELLED (after trmi_listener_shut) */
-trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds, trmi_channel **out,
-                                trm_error *err);
-void trmi_listener_shut(trmi_listener *listener);
-void trmi_listener_destroy(trmi_listener *listener);
+typedef struct trmi_channel_listener trmi_channel_listener;
+trm_status trmi_channel_listen(const char *host, int32_t port, trmi_channel_listener **out,
+                               int32_t *bound_port, trm_error *err);
+/* The next connection as a tcp channel.   errors  TIMEOUT, CANCELLED (after
+ * trmi_channel_listener_shut)
+ */
+trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double timeout_seconds,
+                                        trmi_channel **out, trm_error *err);
+void trmi_channel_listener_shut(trmi_channel_listener *listener);
+void trmi_channel_listener_destroy(trmi_channel_listener *listener);
 /* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER */
-trm_status trmi_connect(const char *address, double timeout_seconds, trmi_channel **out,
-                        trm_error *err);
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, trmi_channel **out,
+                                trm_error *err);
 
 /* --- from tcp to shared memory
  * --------------------------------------------------------------------- Both ends talk over tcp

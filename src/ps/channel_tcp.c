@@ -312,7 +312,7 @@ static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *
 /* ---- listening and connecting
  * -------------------------------------------------------------------- */
 
-struct trmi_listener {
+struct trmi_channel_listener {
     int fd, stop_fd;
 };
 
@@ -325,8 +325,8 @@ static trm_status resolve(const char *host, const char *port, int flags, struct 
                                  gai_strerror(code));
 }
 
-trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int32_t *bound_port,
-                       trm_error *err) {
+trm_status trmi_channel_listen(const char *host, int32_t port, trmi_channel_listener **out,
+                               int32_t *bound_port, trm_error *err) {
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     struct addrinfo *found;
@@ -340,7 +340,7 @@ trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int3
     freeaddrinfo(found);
     struct sockaddr_storage bound;
     socklen_t length = sizeof bound;
-    trmi_listener *listener = trmi_alloc(sizeof *listener);
+    trmi_channel_listener *listener = trmi_alloc(sizeof *listener);
     int stop_fd = eventfd(0, EFD_CLOEXEC);
     if (status == TRM_OK && (listener == NULL || stop_fd < 0 ||
                              getsockname(fd, (struct sockaddr *)&bound, &length) != 0)) {
@@ -352,7 +352,7 @@ trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int3
         trmi_free(listener);
         return status;
     }
-    *listener = (trmi_listener){fd, stop_fd};
+    *listener = (trmi_channel_listener){fd, stop_fd};
     *bound_port =
         ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&bound)->sin6_port
                                           : ((struct sockaddr_in *)(void *)&bound)->sin_port);
@@ -360,8 +360,8 @@ trm_status trmi_listen(const char *host, int32_t port, trmi_listener **out, int3
     return TRM_OK;
 }
 
-trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds, trmi_channel **out,
-                                trm_error *err) {
+trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double timeout_seconds,
+                                        trmi_channel **out, trm_error *err) {
     struct pollfd p[2] = {{listener->fd, POLLIN, 0}, {listener->stop_fd, POLLIN, 0}};
     int ready = poll(p, 2, (int)(timeout_seconds * 1e3));
     if (ready > 0 && p[1].revents != 0) {
@@ -381,13 +381,13 @@ trm_status trmi_listener_accept(trmi_listener *listener, double timeout_seconds,
     return wrap(fd, peer, out, err);
 }
 
-void trmi_listener_shut(trmi_listener *listener) {
+void trmi_channel_listener_shut(trmi_channel_listener *listener) {
     uint64_t one = 1;
     ssize_t wrote = write(listener->stop_fd, &one, sizeof one);
     (void)wrote;
 }
 
-void trmi_listener_destroy(trmi_listener *listener) {
+void trmi_channel_listener_destroy(trmi_channel_listener *listener) {
     if (listener != NULL) {
         close(listener->fd);
         close(listener->stop_fd);
@@ -421,8 +421,8 @@ static trm_status connect_once(const struct addrinfo *to, const char *address, d
     return wrap(fd, peer, out, err);
 }
 
-trm_status trmi_connect(const char *address, double timeout_seconds, trmi_channel **out,
-                        trm_error *err) {
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, trmi_channel **out,
+                                trm_error *err) {
     char host[64];
     const char *colon = strrchr(address, ':');
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);

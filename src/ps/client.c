@@ -107,7 +107,7 @@ static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool join
     double timeout = deadline - trmi_os_now();
     timeout = timeout < 0.05 ? 0.05 : timeout;
     trm_status status = peer->address[0] != '\0'
-                            ? trmi_connect(peer->address, timeout, &channel, err)
+                            ? trmi_channel_connect(peer->address, timeout, &channel, err)
                             : trmi_server_connect_local(client->options.local[peer->number],
                                                         client->options.ring_bytes, &channel, err);
     TRMI_TRY(status);

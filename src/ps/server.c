@@ -91,7 +91,8 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     return clock;
 }
 
-static void welcome(trm_ps_server *server, trmi_link *link, trmi_request *r, trmi_channel **shm) {
+static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
+                    trmi_channel **shm) {
     trmi_ps_note *n = &r->note;
     uint8_t mac[32];
     trmi_ps_prove(server->token, "client", link->nonce, mac);
@@ -132,7 +133,7 @@ static void welcome(trm_ps_server *server, trmi_link *link, trmi_request *r, trm
 }
 
 /* First word: nonces, and our proof. Second word: the client's proof, and what it is. */
-static void handle_hello(trm_ps_server *server, trmi_link *link, trmi_request *r) {
+static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r) {
     trmi_channel *shm = NULL;
     if (r->header.flags == 1) {
         memcpy(link->nonce, &r->note.value[4], 32);
@@ -219,7 +220,7 @@ static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table
 }
 
 /* False ends the connection. */
-static bool handle(trm_ps_server *server, trmi_link *link, trmi_message *message) {
+static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *message) {
     trmi_ps_header header;
     trm_error err;
     if (trmi_ps_decode_header(message->data, message->bytes, &header, &err) != TRM_OK ||
@@ -256,7 +257,7 @@ static bool handle(trm_ps_server *server, trmi_link *link, trmi_message *message
 }
 
 static void *serve_link(void *context) {
-    trmi_link *link = context;
+    trmi_ps_link *link = context;
     trm_ps_server *server = link->server;
     while (!atomic_load(&server->stopping)) {
         trmi_message message;
@@ -276,7 +277,7 @@ static void *serve_link(void *context) {
 
 /* Takes the channel over. */
 static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_error *err) {
-    trmi_link *link = trmi_alloc(sizeof *link);
+    trmi_ps_link *link = trmi_alloc(sizeof *link);
     if (link == NULL) {
         channel->table->destroy(channel);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection");
@@ -287,7 +288,7 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
     pthread_mutex_init(&link->send_mutex, NULL);
     pthread_mutex_lock(&server->mutex);
     int count = 0;
-    for (const trmi_link *l = server->links; l != NULL; l = l->next) {
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         count++;
     }
     if (count >= LINKS_MAX || pthread_create(&link->thread, NULL, serve_link, link) != 0) {
@@ -306,8 +307,8 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
 /* Forgets connections that have ended and that no request refers to. */
 static void reap_links(trm_ps_server *server, bool all) {
     pthread_mutex_lock(&server->mutex);
-    for (trmi_link **at = &server->links; *at != NULL;) {
-        trmi_link *link = *at;
+    for (trmi_ps_link **at = &server->links; *at != NULL;) {
+        trmi_ps_link *link = *at;
         if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0)) {
             at = &link->next;
             continue;
@@ -330,7 +331,7 @@ static void *accept_links(void *context) {
         trmi_channel *channel = NULL;
         trm_status status = TRM_TIMEOUT;
         if (server->listener != NULL) {
-            status = trmi_listener_accept(server->listener, 0.05, &channel, NULL);
+            status = trmi_channel_listener_accept(server->listener, 0.05, &channel, NULL);
         } else {
             usleep(50000);
         }
@@ -387,7 +388,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
                          server->options.server, host);
     }
     int32_t bound;
-    TRMI_TRY(trmi_listen(host, port, &server->listener, &bound, err));
+    TRMI_TRY(trmi_channel_listen(host, port, &server->listener, &bound, err));
     snprintf(server->address, sizeof server->address, bracketed ? "[%s]:%d" : "%s:%d", host, bound);
     return TRM_OK;
 }
@@ -516,7 +517,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     }
     atomic_store(&server->stopping, true);
     if (server->listener != NULL) {
-        trmi_listener_shut(server->listener);
+        trmi_channel_listener_shut(server->listener);
     }
     if (server->acceptor_runs) {
         pthread_join(server->acceptor, NULL);
@@ -528,7 +529,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     answer_all(parked);
     answer_all(waiting);
     /* Links first: they feed the queues. */
-    for (trmi_link *l = server->links; l != NULL; l = l->next) {
+    for (trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         while (!atomic_load(&l->ended)) {
             usleep(1000);
         }
@@ -548,7 +549,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     answer_all(server->waiting);
     answer_all(server->parked);
     reap_links(server, true);
-    trmi_listener_destroy(server->listener);
+    trmi_channel_listener_destroy(server->listener);
     for (uint32_t i = 0; i < server->table_count; i++) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);
     }

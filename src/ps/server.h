@@ -19,7 +19,7 @@
 typedef struct trmi_request trmi_request;
 typedef struct trmi_runner trmi_runner;
 
-typedef struct trmi_link {
+typedef struct trmi_ps_link {
     trm_ps_server *server;
     trmi_channel *channel;
     pthread_t thread;
@@ -30,8 +30,8 @@ typedef struct trmi_link {
     bool welcome;
     _Atomic int32_t requests; /* under way */
     _Atomic bool ended;       /* the thread has left */
-    struct trmi_link *next;
-} trmi_link;
+    struct trmi_ps_link *next;
+} trmi_ps_link;
 
 /* Orders of control messages: note.value[0]. */
 typedef enum trmi_order {
@@ -45,7 +45,7 @@ typedef enum trmi_order {
 } trmi_order;
 
 struct trmi_request {
-    trmi_link *link; /* NULL: of the server itself */
+    trmi_ps_link *link; /* NULL: of the server itself */
     trmi_message message;
     trmi_ps_header header;
     trmi_ps_note note;
@@ -92,7 +92,7 @@ struct trm_ps_server {
     char address[96];
     trmi_runner *runners;
     uint32_t shards;
-    trmi_listener *listener;
+    trmi_channel_listener *listener;
     pthread_t acceptor;
     bool acceptor_runs;
     _Atomic bool stopping, stop_asked;
@@ -100,7 +100,7 @@ struct trm_ps_server {
 
     pthread_mutex_t mutex; /* the front */
     pthread_cond_t changed;
-    trmi_link *links;
+    trmi_ps_link *links;
     int32_t widths[TRMI_PS_TABLES_MAX];
     trm_table_options *tables; /* names owned */
     uint32_t table_count;
@@ -121,7 +121,7 @@ struct trm_ps_server {
 
 /* --- requests (server_request.c) -----------------------------------------------------------------
  */
-trmi_request *trmi_request_new(trmi_link *link, trmi_message *message,
+trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header);
 /* Hands a request to all shards. Pushes: front mutex held, so that all shards see the same order.
  */

@@ -6,7 +6,7 @@
 
 static const double answer_seconds = 10; /* a client that does not read for so long is cut off */
 
-trmi_request *trmi_request_new(trmi_link *link, trmi_message *message,
+trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
     trmi_request *r = trmi_alloc(sizeof *r);
     if (r != NULL) {
@@ -22,7 +22,7 @@ trmi_request *trmi_request_new(trmi_link *link, trmi_message *message,
 }
 
 static void free_request(trmi_request *r) {
-    trmi_link *link = r->link;
+    trmi_ps_link *link = r->link;
     if (r->message.block != NULL) {
         link->channel->table->release(link->channel, &r->message);
     }
@@ -45,7 +45,7 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-static trm_status reserve_answer(trmi_link *link, size_t bytes, trmi_message *out) {
+static trm_status reserve_answer(trmi_ps_link *link, size_t bytes, trmi_message *out) {
     pthread_mutex_lock(&link->send_mutex);
     trm_status status =
         link->channel->table->reserve(link->channel, bytes, answer_seconds, out, NULL);
@@ -54,7 +54,7 @@ static trm_status reserve_answer(trmi_link *link, size_t bytes, trmi_message *ou
 }
 
 void trmi_request_answer(trmi_request *r) {
-    trmi_link *link = r->link;
+    trmi_ps_link *link = r->link;
     trmi_ps_header header = {.kind = TRMI_PS_DONE,
                              .worker = r->header.worker,
                              .incarnation = r->header.incarnation,
