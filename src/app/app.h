@@ -43,6 +43,15 @@ typedef struct app_options {
     const char *checkpoint, *to, *from, *file;
     bool explain;
     int64_t repeats;
+    /* many ranks */
+    int64_t ranks;
+    const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
+    const char *deterministic, *hosts, *launch_directory;
+    bool shard_optimizer, any_address;
+    double timeout;
+    const char *op, *sizes, *engine, *dtype;
+    double min_busbw;
+    bool private_buffers;
 } app_options;
 
 typedef struct app_command app_command;
@@ -50,6 +59,8 @@ typedef struct app_context {
     const app_command *command;
     app_options o;
     app_parsed parsed;
+    char **argv; /* the whole command line, NULL-terminated */
+    struct app_ranks *ranks; /* after app_join: NULL with one rank */
 } app_context;
 
 struct app_command {
@@ -67,7 +78,8 @@ extern const int app_commands_count;
 
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint,
-    app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth;
+    app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
+    app_group_ranks, app_group_launch, app_group_cluster, app_group_bench_comm;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -82,7 +94,7 @@ int app_run_version(app_context *app);
 
 /* The set that --data and --dataset name, with its transforms, in batches; a training set is
  * shuffled and augmented. INVALID, IO, CORRUPT. */
-TRM_MUST_USE trm_status app_dataset(const app_options *o, trm_usage usage, bool training,
+TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,
                                     trm_dataset **out, trm_error *err);
 /* Random batches of the model's shape, for commands that need no data. */
 TRM_MUST_USE trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err);
@@ -102,7 +114,7 @@ typedef struct app_network {
     const char *stem;
     trm_xent_options xent;
 } app_network;
-TRM_MUST_USE trm_status app_make_model(const app_context *app, const char *name, trm_dataset *data,
+TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                                        bool evaluation_only, app_network *network, trm_model **out,
                                        trm_error *err);
 
@@ -115,6 +127,22 @@ void app_tell_evaluation(int64_t epoch, const trm_evaluation *evaluation);
 
 trm_precision app_precision(const app_options *o);
 extern double app_program_begin; /* trm_now_seconds at the start of main */
+
+/* ---- many ranks (ranks.c) --------------------------------------------------------------------------- */
+
+/* -n N where this process is no rank of a job yet: starts the same command N times and waits.
+ * *launched: it did, and *code is the exit code. INVALID, IO. */
+TRM_MUST_USE trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err);
+/* Finds out who this process is, meets the other ranks, makes the communicator; nothing of it with
+ * one rank, or with --parallel-mode stand_alone. INVALID, TIMEOUT, PEER. */
+TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);
+void app_leave(app_context *app);
+int32_t app_rank(const app_context *app);
+int32_t app_rank_count(const app_context *app);
+/* The options of the model; {0} with one rank. INVALID for impossible words. */
+TRM_MUST_USE trm_status app_parallel(app_context *app, trm_parallel_options *out, trm_error *err);
+/* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
+void app_json_parallel(const app_context *app, const trm_exec *exec);
 
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 
@@ -140,5 +168,11 @@ int app_run_bench_train(app_context *app);
 int app_run_bench_ops(app_context *app);
 int app_run_bench_data(app_context *app);
 int app_run_doctor(app_context *app);
+int app_run_run(app_context *app);
+int app_run_cluster_check(app_context *app);
+int app_run_cluster_show(app_context *app);
+int app_run_cluster_make(app_context *app);
+int app_run_cluster_merge(app_context *app);
+int app_run_bench_comm(app_context *app);
 
 #endif

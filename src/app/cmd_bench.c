@@ -30,12 +30,17 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-static void tell_train(const app_context *app, const char *name, const stopwatch *w,
-                       const trm_exec_info *info, int64_t before) {
+static void tell_train(const app_context *app, const char *name, const stopwatch *w, const trm_exec *exec,
+                       int64_t before) {
+    trm_exec_info about, *info = &about;
+    trm_exec_describe(exec, info);
     const app_options *o = &app->o;
     app_sample s = app_summarise(w->seconds, w->count);
     int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
-    double images = (double)(o->batch_size * batches);
+    double images = (double)(o->batch_size * batches * app_rank_count(app));
+    if (app_rank(app) != 0) {
+        return;
+    }
     int64_t peak = trm_peak_bytes(), predicted = before + info->total_bytes;
     char a[32], b[32];
     app_say("%s, batch %lld, %lldx%lld, %s: %.1f images/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
@@ -59,6 +64,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_int("program_bytes", info->total_bytes);
     app_json_real("flops", info->flops);
     app_json_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9);
+    app_json_parallel(app, exec);
     app_json_machine(o->threads);
     app_json_close();
 }
@@ -73,7 +79,16 @@ int app_run_bench_train(app_context *app) {
     int64_t before = 0;
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     app_settle_data(app);
-    trm_status status = w.seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
+    bool launched;
+    int code = 0;
+    trm_status status = app_launch_self(app, &launched, &code, &err);
+    if (launched && status == TRM_OK) {
+        free(w.seconds);
+        return code;
+    }
+    if (status == TRM_OK) {
+        status = w.seconds != NULL ? app_join(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
+    }
     if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
         status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
     }
@@ -91,13 +106,12 @@ int app_run_bench_train(app_context *app) {
         status = trm_model_train(model, &options, &err);
     }
     if (status == TRM_OK) {
-        trm_exec_info info;
-        trm_exec_describe(trm_model_exec(model), &info);
-        tell_train(app, name, &w, &info, before);
+        tell_train(app, name, &w, trm_model_exec(model), before);
     }
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     free(w.seconds);
+    app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
@@ -140,7 +154,7 @@ int app_run_bench_data(app_context *app) {
     app_settle_data(app);
     trm_status status = seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
     if (status == TRM_OK) {
-        status = app_dataset(o, test ? TRM_USAGE_TEST : TRM_USAGE_TRAIN, !test, &data, &err);
+        status = app_dataset(app, test ? TRM_USAGE_TEST : TRM_USAGE_TRAIN, !test, &data, &err);
     }
     if (status == TRM_OK) {
         status = measure_data(o, data, seconds, &err);

@@ -43,17 +43,17 @@ int app_run_data_synth(app_context *app) {
 
 /* ---- info ---------------------------------------------------------------------------------------- */
 
-static trm_status describe_part(const app_options *o, const char *name, trm_usage usage,
+static trm_status describe_part(const app_context *app, const char *name, trm_usage usage,
                                 trm_error *err) {
     trm_dataset *data;
-    trm_status status = app_dataset(o, usage, usage != TRM_USAGE_TEST, &data, err);
+    trm_status status = app_dataset(app, usage, usage != TRM_USAGE_TEST, &data, err);
     if (status != TRM_OK) {
         return status;
     }
     char *text = trm_dataset_describe(data);
     app_say("%s: %lld samples, %lld classes, %lld batches of %lld\n", name,
             (long long)trm_dataset_sample_count(data), (long long)trm_dataset_class_count(data),
-            (long long)trm_dataset_epoch_batches(data), (long long)o->batch_size);
+            (long long)trm_dataset_epoch_batches(data), (long long)app->o.batch_size);
     trm_batch_field field;
     for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
         char shape[96];
@@ -79,9 +79,9 @@ int app_run_data_info(app_context *app) {
     app_settle_data(app);
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
     static const char *const names[] = {[TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};
-    trm_status status = describe_part(o, names[usage], usage, &err);
+    trm_status status = describe_part(app, names[usage], usage, &err);
     if (status == TRM_OK && o->usage == NULL) {
-        status = describe_part(o, "test", TRM_USAGE_TEST, &err);
+        status = describe_part(app, "test", TRM_USAGE_TEST, &err);
         if (status == TRM_INVALID || status == TRM_IO) {
             app_warn("no test set: %s", err.message);
             status = TRM_OK;

@@ -18,7 +18,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
         return status;
     }
     app_settle_data(app);
-    if ((status = app_dataset(o, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
+    if ((status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
         (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
         return status;
     }

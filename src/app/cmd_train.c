@@ -76,7 +76,7 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     (void)err;
     job *j = context;
     j->last = *p;
-    int64_t steps = p->epoch_samples / j->app->o.batch_size / (j->app->o.accumulate > 0 ? j->app->o.accumulate : 1);
+    int64_t steps = p->epoch_samples / (j->app->o.batch_size * app_rank_count(j->app)) / (j->app->o.accumulate > 0 ? j->app->o.accumulate : 1);
     double ms = p->epoch_seconds * 1e3;
     app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
     app_json_open();
@@ -180,6 +180,10 @@ static void tell_start(const job *j) {
     app_json_int("global_step", (int64_t)j->first_step);
     app_json_bool("resumed", j->resumed);
     app_json_int("predicted_bytes", info.total_bytes);
+    if (j->app->ranks != NULL) {
+        app_json_int("rank", app_rank(j->app));
+        app_json_int("ranks", app_rank_count(j->app));
+    }
     app_json_real("compile_seconds", info.create_seconds);
     app_json_close();
 }
@@ -199,6 +203,7 @@ static void tell_done(const job *j) {
     app_json_real("seconds", seconds);
     app_json_real("images_per_second", speed);
     app_json_int("peak_bytes", trm_peak_bytes());
+    app_json_parallel(j->app, trm_model_exec(j->model));
     app_json_close();
 }
 
@@ -238,7 +243,7 @@ static trm_status check_flags(app_context *app, trm_error *err) {
 /* Without being asked to, a run without a test set goes on without evaluations. */
 static trm_status open_test_data(job *j, trm_error *err) {
     app_options *o = &j->app->o;
-    trm_status status = app_dataset(o, TRM_USAGE_TEST, false, &j->test, err);
+    trm_status status = app_dataset(j->app, TRM_USAGE_TEST, false, &j->test, err);
     bool asked = app_given(&j->app->parsed, "eval-every-epochs") || o->early_stop > 0;
     if (status == TRM_OK || asked || (status != TRM_INVALID && status != TRM_IO)) {
         return status;
@@ -251,7 +256,7 @@ static trm_status open_test_data(job *j, trm_error *err) {
 static trm_status open_data(job *j, trm_error *err) {
     app_options *o = &j->app->o;
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
-    trm_status status = app_dataset(o, usage, true, &j->train, err);
+    trm_status status = app_dataset(j->app, usage, true, &j->train, err);
     if (status != TRM_OK || o->eval_every_epochs == 0) {
         return status;
     }
@@ -303,7 +308,8 @@ static trm_status restore(job *j, trm_error *err) {
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
     app_settle_data(j->app);
-    if ((status = check_flags(j->app, err)) != TRM_OK || (status = open_data(j, err)) != TRM_OK ||
+    if ((status = check_flags(j->app, err)) != TRM_OK || (status = app_join(j->app, err)) != TRM_OK ||
+        (status = open_data(j, err)) != TRM_OK ||
         (status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
         return status;
@@ -378,8 +384,13 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
 int app_run_train(app_context *app) {
     trm_error err;
     job j = {.app = app, .name = app->parsed.arguments[0]};
-    int code;
-    trm_status status = prepare(&j, &err);
+    int code = 0;
+    bool launched;
+    trm_status status = app_launch_self(app, &launched, &code, &err);
+    if (launched && status == TRM_OK) {
+        return code;
+    }
+    status = status == TRM_OK ? prepare(&j, &err) : status;
     if (status != TRM_OK) {
         code = app_report(&err);
     } else {
@@ -396,5 +407,6 @@ int app_run_train(app_context *app) {
     trm_model_destroy(j.model);
     trm_dataset_destroy(j.train);
     trm_dataset_destroy(j.test);
+    app_leave(app);
     return code;
 }

@@ -61,7 +61,7 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
         return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many", c->name,
                         app->parsed.arguments[c->arguments_max]);
     }
-    if (app->parsed.rest != NULL) {
+    if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {
         return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);
     }
     return TRM_OK;
@@ -81,6 +81,7 @@ static int run_command(const app_command *command, int words, int argc, char **a
     static app_context app;
     trm_error err;
     app.command = command;
+    app.argv = argv;
     app_defaults(&app.o);
     trm_status status = app_parse(command->groups, command->name, argc - 1 - words, argv + 1 + words,
                                   &app.o, &app.parsed, &err);

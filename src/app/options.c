@@ -134,6 +134,55 @@ static const app_flag SYNTH[] = {
 };
 GROUP(synth, "Generated data", SYNTH);
 
+static const app_flag RANKS[] = {
+    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
+    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "stand_alone|data_parallel|hybrid_parallel",
+     "(data_parallel with many ranks)", 0, 0},
+    {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
+    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
+    {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},
+    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "each rank keeps and updates its slice; same bits", 0, 0},
+    {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP", "normalise over all ranks, or groups of so many (off)", 0, 0},
+    {"layerwise", APP_TEXT, OPTION(layerwise), "A,B", "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
+    {"deterministic", APP_CHOICE, OPTION(deterministic), "false|true|strict", "order of sums (false)", 0, 0},
+    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
+    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
+    {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
+};
+GROUP(ranks, "Many ranks", RANKS);
+
+static const app_flag LAUNCH[] = {
+    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
+    {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1, 1024},
+    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "becomes RANK_TABLE_FILE of each", 0, 0},
+    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where device0, device1 ... are made (.)", 0, 0},
+    {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
+};
+GROUP(launch, "Job", LAUNCH);
+
+static const app_flag CLUSTER[] = {
+    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
+    {"hosts", APP_TEXT, OPTION(hosts), "A:8,B:8", "make: hosts with their devices, in rank order", 0, 0},
+    {"output", APP_TEXT, OPTION(output), "FILE", "make, merge: the table goes there (stdout)", 0, 0},
+    {"to", APP_CHOICE, OPTION(to), "lab|v1", "make: guide 002's form, or version 1.0 (lab)", 0, 0},
+    {"any-address", APP_BOOL, OPTION(any_address), NULL, "this host need not have its address in the table", 0, 0},
+};
+GROUP(cluster, "Cluster", CLUSTER);
+
+static const app_flag BENCH_COMM[] = {
+    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank (2)", 1, 1024},
+    {"op", APP_CHOICE, OPTION(op),
+     "allreduce|broadcast|reduce|allgather|reducescatter|alltoall", "collective (allreduce)", 0, 0},
+    {"sizes", APP_TEXT, OPTION(sizes), "4,1K,64K,1M,8M", "bytes of the full vector (4,1K,64K,1M,8M,102M)", 0, 0},
+    {"dtype", APP_CHOICE, OPTION(dtype), "fp32|bf16|fp16|fp64|int8|int32|int64", "(fp32)", 0, 0},
+    {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp", "(auto)", 0, 0},
+    {"private-buffers", APP_BOOL, OPTION(private_buffers), NULL, "buffers of the program's own, not shared memory", 0, 0},
+    {"min-busbw", APP_REAL, OPTION(min_busbw), "GB/S", "fails (1) where the bus bandwidth is below", 0, 1e6},
+    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
+    {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
+};
+GROUP(bench_comm, "Measuring", BENCH_COMM);
+
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
     o->color = "auto";
@@ -149,6 +198,13 @@ void app_defaults(app_options *o) {
     o->loss = "fused";
     o->keep = 5;
     o->log_every = 20;
+    o->reduce = "mean";
+    o->wire = "fp32";
+    o->bucket = "auto";
+    o->sync_batch_norm = "off";
+    o->deterministic = "false";
+    o->op = "allreduce";
+    o->sizes = "4,1K,64K,1M,8M,102M";
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;
 }

@@ -83,8 +83,9 @@ trm_usage app_usage(const app_options *o, trm_usage otherwise) {
                                             : TRM_USAGE_ALL;
 }
 
-trm_status app_dataset(const app_options *o, trm_usage usage, bool training, trm_dataset **out,
+trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
                        trm_error *err) {
+    const app_options *o = &app->o;
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
     }
@@ -95,6 +96,8 @@ trm_status app_dataset(const app_options *o, trm_usage usage, bool training, trm
                                    .batch_size = o->batch_size,
                                    .image_size = o->image_size,
                                    .seed = (uint64_t)o->seed,
+                                   .shard_count = app_rank_count(app),
+                                   .shard_index = app_rank(app),
                                    .prefetch_depth = 2 + 2 * o->workers,
                                    .threads = o->workers,
                                    .no_augment = !training,

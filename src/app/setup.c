@@ -100,14 +100,18 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
              (long long)o->steps, o->exact_guide ? "true" : "false", trm_version());
 }
 
-trm_status app_make_model(const app_context *app, const char *name, trm_dataset *data,
+trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                           bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
     const app_options *o = &app->o;
     char description[1024];
+    trm_parallel_options parallel;
     trm_status status = check_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
         status = settle_classes(network, o, data, err);
+    }
+    if (status == TRM_OK) {
+        status = app_parallel(app, &parallel, err);
     }
     if (status != TRM_OK) {
         return status;
@@ -131,6 +135,7 @@ trm_status app_make_model(const app_context *app, const char *name, trm_dataset 
         .tuning_file = o->tuning_file,
         .evaluation_only = evaluation_only,
         .description = description,
+        .parallel = parallel,
     };
     return trm_model_create(&options, out, err);
 }

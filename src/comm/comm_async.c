@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "comm/futex.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,6 +104,18 @@ static void *progress_main(void *context) {
     return NULL;
 }
 
+/* Under a real-time policy equal threads do not preempt each other, and a caller that computes would keep
+ * this one from starting what it is there for. Where it may not be raised it stays as it is. */
+static void raise_above_caller(pthread_t thread) {
+    int policy;
+    struct sched_param parameters;
+    if (pthread_getschedparam(pthread_self(), &policy, &parameters) == 0 &&
+        (policy == SCHED_FIFO || policy == SCHED_RR)) {
+        parameters.sched_priority++;
+        (void)pthread_setschedparam(thread, policy, &parameters);
+    }
+}
+
 static trm_status start_thread(trm_comm *comm, trm_error *err) {
     sigset_t all, before; /* signals are for the program's own threads */
     sigfillset(&all);
@@ -114,6 +127,7 @@ static trm_status start_thread(trm_comm *comm, trm_error *err) {
         return TRMI_FAIL_SYS(err, "no progress thread for '%s'", comm->name);
     }
     comm->thread_started = true;
+    raise_above_caller(comm->thread);
     return TRM_OK;
 }
 

@@ -1,0 +1,119 @@
+#include "app/bench.h"
+#include "app/ranks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    trm_collective_kind kind;
+} OPS[] = {{"allreduce", TRM_ALLREDUCE},   {"broadcast", TRM_BROADCAST},
+           {"reduce", TRM_REDUCE},         {"allgather", TRM_ALLGATHER},
+           {"reducescatter", TRM_REDUCE_SCATTER}, {"alltoall", TRM_ALLTOALL}};
+static const struct {
+    const char *name;
+    trm_dtype dtype;
+} DTYPES[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {"fp64", TRM_FLOAT64},
+              {"int8", TRM_INT8},    {"int32", TRM_INT32},   {"int64", TRM_INT64}};
+
+/* "64K" or "102000000" or "102M": K, M and G count by 1024, as hccl_test's do; *at moves behind it. */
+static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(*at, &end, 10);
+    int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    end += shift > 0;
+    if (errno != 0 || end == *at || value < 1 || value > (1ll << 40) >> shift || (*end != ',' && *end != '\0')) {
+        return app_fail(err, TRM_INVALID, "--sizes: '%.40s'; bytes expected, as in 4,1K,8M", *at);
+    }
+    *bytes = (int64_t)value << shift;
+    *at = *end == ',' ? end + 1 : end;
+    return TRM_OK;
+}
+
+static void tell(const app_context *app, const trm_comm_bench_result *r) {
+    if (app_rank(app) != 0) {
+        return;
+    }
+    app_say("%12lld %12.1f %10.2f %10.2f %9.2f %7lld\n", (long long)r->bytes, r->microseconds, r->algbw_gb_s,
+            r->busbw_gb_s, r->roofline_fraction, (long long)r->wrong);
+    app_json_open();
+    app_json_text("bench", "comm");
+    app_json_text("op", app->o.op);
+    app_json_text("engine", trm_comm_engine(app_comm(app)));
+    app_json_int("ranks", app_rank_count(app));
+    app_json_int("bytes", r->bytes);
+    app_json_real("microseconds", r->microseconds);
+    app_json_real("minimum_microseconds", r->minimum_microseconds);
+    app_json_real("maximum_microseconds", r->maximum_microseconds);
+    app_json_int("repeats", r->repeats);
+    app_json_real("algbw_gb_s", r->algbw_gb_s);
+    app_json_real("busbw_gb_s", r->busbw_gb_s);
+    app_json_real("roofline_fraction", r->roofline_fraction);
+    app_json_int("wrong", r->wrong);
+    app_json_machine(0);
+    app_json_close();
+}
+
+static trm_status measure(app_context *app, trm_error *err) {
+    trm_comm_bench_options options = {.private_buffers = app->o.private_buffers};
+    for (size_t i = 0; i < sizeof OPS / sizeof OPS[0]; i++) {
+        options.kind = strcmp(OPS[i].name, app->o.op) == 0 ? OPS[i].kind : options.kind;
+    }
+    for (size_t i = 0; app->o.dtype != NULL && i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
+        options.dtype = strcmp(DTYPES[i].name, app->o.dtype) == 0 ? DTYPES[i].dtype : options.dtype;
+    }
+    if (app_rank(app) == 0) {
+        app_say("%12s %12s %10s %10s %9s %7s\n", "bytes", "us", "algbw GB/s", "busbw GB/s", "roofline", "wrong");
+    }
+    for (const char *at = app->o.sizes; *at != '\0';) {
+        int64_t bytes = 0;
+        trm_comm_bench_result r;
+        trm_status status = next_size(&at, &bytes, err);
+        status = status == TRM_OK ? trm_comm_bench(app_comm(app), bytes, &options, &r, err) : status;
+        if (status != TRM_OK) {
+            return status;
+        }
+        tell(app, &r);
+        if (r.wrong > 0) {
+            return app_fail(err, TRM_INTERNAL, "%s of %lld bytes: %lld elements are wrong", app->o.op,
+                            (long long)bytes, (long long)r.wrong);
+        }
+        if (r.busbw_gb_s < app->o.min_busbw) {
+            return app_fail(err, TRM_DIVERGED, "%s of %lld bytes: bus bandwidth %.2f GB/s, at least %.2f asked "
+                            "for (--min-busbw)", app->o.op, (long long)bytes, r.busbw_gb_s, app->o.min_busbw);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Before ranks are started: wrong sizes should not cost a job. */
+static trm_status check_sizes(const char *sizes, trm_error *err) {
+    trm_status status = TRM_OK;
+    int64_t bytes;
+    while (status == TRM_OK && *sizes != '\0') {
+        status = next_size(&sizes, &bytes, err);
+    }
+    return status;
+}
+
+int app_run_bench_comm(app_context *app) {
+    trm_error err;
+    bool launched = false;
+    int code = 0;
+    trm_status status = check_sizes(app->o.sizes, &err);
+    if (status == TRM_OK) {
+        status = app_launch_self(app, &launched, &code, &err);
+    }
+    if (launched && status == TRM_OK) {
+        return code;
+    }
+    status = status == TRM_OK ? app_join(app, &err) : status;
+    if (status == TRM_OK && app->ranks == NULL) {
+        status = app_fail(&err, TRM_INVALID, "bench comm needs ranks: -n 2");
+    }
+    status = status == TRM_OK ? measure(app, &err) : status;
+    app_leave(app);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

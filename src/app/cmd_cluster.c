@@ -1,0 +1,117 @@
+#include "app/app.h"
+
+#include "trireme/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOSTS_MAX = 256 };
+
+static int tell(char *text, trm_status status, const trm_error *err) {
+    if (status != TRM_OK) {
+        return app_report(err);
+    }
+    fputs(text, stdout);
+    size_t length = strlen(text);
+    if (length == 0 || text[length - 1] != '\n') {
+        putchar('\n');
+    }
+    trm_text_free(text);
+    return 0;
+}
+
+static int tell_cluster(app_context *app) {
+    trm_error err;
+    trm_cluster *cluster;
+    char *text = NULL;
+    const trm_cluster_flags flags = {.rank_table = app->o.rank_table, .any_address = app->o.any_address};
+    trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &cluster, &err);
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    for (int32_t i = 0; i < trm_cluster_warning_count(cluster); i++) {
+        app_warn("%s", trm_cluster_warning(cluster, i));
+    }
+    status = trm_cluster_text(cluster, app->o.json, &text, &err);
+    trm_cluster_destroy(cluster);
+    return tell(text, status, &err);
+}
+
+int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
+
+int app_run_cluster_check(app_context *app) {
+    trm_error err;
+    trm_rank_table *table;
+    char *text = NULL;
+    if (app->parsed.arguments_count == 0) {
+        return tell_cluster(app);
+    }
+    trm_status status = trm_rank_table_read(app->parsed.arguments[0], &table, &err);
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    for (int32_t i = 0; i < trm_rank_table_warning_count(table); i++) {
+        app_warn("%s", trm_rank_table_warning(table, i));
+    }
+    status = trm_rank_table_text(table, app->o.json, &text, &err);
+    trm_rank_table_destroy(table);
+    return tell(text, status, &err);
+}
+
+/* To --output, or stdout. Frees `json`. */
+static int put_table(const app_context *app, char *json) {
+    trm_error err;
+    trm_status status = TRM_OK;
+    FILE *file = app->o.output != NULL ? fopen(app->o.output, "wx") : stdout;
+    if (file == NULL) {
+        status = app_fail(&err, TRM_IO, "%.150s cannot be made; it may exist already", app->o.output);
+    } else if (fputs(json, file) < 0 || (file != stdout && fclose(file) != 0)) {
+        status = app_fail(&err, TRM_IO, "%.150s: the table could not be written",
+                          app->o.output != NULL ? app->o.output : "stdout");
+    }
+    trm_text_free(json);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
+
+static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *count, trm_error *err) {
+    for (char *host = strtok(text, ", "); host != NULL; host = strtok(NULL, ", ")) {
+        char *colon = strrchr(host, ':'), *end = NULL;
+        long devices = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
+        if (colon == NULL || end == colon + 1 || *end != '\0' || devices < 1 || devices > 4096 ||
+            *count == HOSTS_MAX) {
+            return app_fail(err, TRM_INVALID, "--hosts: '%.60s'; host:devices expected, at most %d of them", host,
+                            HOSTS_MAX);
+        }
+        *colon = '\0';
+        hosts[(*count)++] = (trm_rank_table_host){.host = host, .devices = (int32_t)devices};
+    }
+    return TRM_OK;
+}
+
+int app_run_cluster_make(app_context *app) {
+    trm_error err;
+    static trm_rank_table_host hosts[HOSTS_MAX];
+    int32_t count = 0;
+    char *json = NULL, *text = NULL;
+    trm_status status = TRM_OK;
+    if (app->o.hosts == NULL || (text = strdup(app->o.hosts)) == NULL) {
+        status = app_fail(&err, TRM_INVALID, "cluster make needs --hosts host:devices,...");
+    }
+    status = status == TRM_OK ? read_hosts(text, hosts, &count, &err) : status;
+    if (status == TRM_OK) {
+        bool v1 = app->o.to != NULL && strcmp(app->o.to, "v1") == 0;
+        status = trm_rank_table_make(hosts, count, v1 ? TRM_RANK_TABLE_V1 : TRM_RANK_TABLE_LAB, &json, &err);
+    }
+    int code = status == TRM_OK ? put_table(app, json) : app_report(&err);
+    free(text);
+    return code;
+}
+
+int app_run_cluster_merge(app_context *app) {
+    trm_error err;
+    char *json;
+    trm_status status =
+        trm_rank_table_merge(app->parsed.arguments, app->parsed.arguments_count, &json, &err);
+    return status == TRM_OK ? put_table(app, json) : app_report(&err);
+}

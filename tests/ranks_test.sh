@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Many ranks from the command line: -n, run, cluster, bench comm, bench train; nothing stays behind.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+
+data="--data synth --synth-train 96 --synth-test 40"
+recipe="--learning-rate 0.02 --seed 7 --log-every 1 --json"
+# shellcheck disable=SC2086
+train() { "$trireme" train lenet $data $recipe --epochs "${epochs:-2}" "$@"; }
+losses() { python3 -c 'import json,sys; print(*[json.loads(l)["loss"] for l in open(sys.argv[1]) if "\"step\"," in l])' "$1"; }
+close() { # FILE FILE: losses agree to 1e-5
+    python3 - "$1" "$2" << 'END' || fail "losses of $1 and $2 differ"
+import json, sys
+a, b = ([json.loads(l) for l in open(f)] for f in sys.argv[1:])
+for kind in ("step", "eval"):
+    x, y = ([e["loss"] for e in f if e["event"] == kind] for f in (a, b))
+    assert len(x) == len(y) and len(x) > 0, (kind, len(x), len(y))
+    assert all(abs(p - q) < 1e-5 * max(1, q) for p, q in zip(x, y)), (kind, x, y)
+END
+}
+
+# ---- 2 ranks with 8 samples each are one with 16 (no augmentation is lost: it depends on the sample)
+train --batch-size 16 > one.json || fail "one rank"
+train --batch-size 8 -n 2 > two.json || fail "two ranks"
+close one.json two.json
+[ -s device0/train.log0 ] && [ -s device1/train.log1 ] || fail "no logs of the ranks"
+python3 - two.json << 'END' || fail "events of two ranks"
+import json, sys
+events = [json.loads(l) for l in open(sys.argv[1])]
+start, done = events[0], events[-1]
+assert start["event"] == "start" and start["rank"] == 0 and start["ranks"] == 2, start
+assert start["epoch_steps"] == 6, start
+assert done["event"] == "done" and done["ranks"] == 2 and done["parallel_mode"] == "data_parallel", done
+assert 0 <= done["exposed_comm_fraction"] < 1 and done["buckets"] >= 1 and done["reduced_bytes"] > 0, done
+END
+
+# ---- the ways to reduce give the same bits
+for way in "--shard-optimizer" "--bucket off" "--bucket 0.05" "--bucket 2,4,"; do
+    # shellcheck disable=SC2086
+    train --batch-size 8 -n 2 $way > way.json || fail "$way"
+    [ "$(losses way.json)" = "$(losses two.json)" ] || fail "$way gives other losses"
+done
+train --batch-size 8 -n 2 --wire bf16 > bf16.json || fail "--wire bf16"
+[ "$(losses bf16.json)" != "$(losses two.json)" ] || fail "--wire bf16 changes nothing"
+train --batch-size 8 -n 2 --reduce sum > sum.json || fail "--reduce sum"
+[ "$(losses sum.json)" != "$(losses two.json)" ] || fail "--reduce sum changes nothing"
+train --batch-size 16 -n 2 --parallel-mode stand_alone > alone.json || fail "stand_alone"
+[ "$(losses alone.json)" = "$(losses one.json)" ] || fail "stand_alone ranks should train as one"
+
+# ---- rank 0 saves, all resume, one rank reads it
+epochs=1 train --batch-size 8 -n 2 --shard-optimizer --output run > a.json || fail "saving"
+train --batch-size 8 -n 2 --shard-optimizer --output run --resume > b.json || fail "resuming"
+[ "$(losses a.json) $(losses b.json)" = "$(losses two.json)" ] || fail "a resumed job has other losses"
+"$trireme" eval lenet --checkpoint run --data synth --synth-test 40 > /dev/null || fail "eval of a job's checkpoint"
+
+# ---- wrong words cost nothing
+expect() { # CODE TEXT ARGS
+    local code=$1 text=$2
+    shift 2
+    "$trireme" "$@" > out.txt 2>&1
+    local got=$?
+    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
+}
+expect 2 "--bucket" train lenet --data synth --bucket wide
+expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
+expect 2 "hybrid_parallel" train lenet --data synth --layerwise fc
+expect 2 "behind --" run -n 2
+expect 2 "--sizes" bench comm -n 2 --sizes 4,oops
+expect 0 "dry run" train mlp --data synth --dry-run
+
+# ---- run: any program; its exit code; a failing rank
+expect 0 "training success" run -n 3 -- sh -c 'echo I am $TRIREME_RANK of $TRIREME_SIZE'
+grep -q "I am 0 of 3" out.txt || fail "rank 0 is not shown"
+grep -q "I am 2 of 3" device2/train.log2 || fail "rank 2 has no log"
+expect 2 "training failed" run -n 2 -- sh -c 'exit $TRIREME_RANK'
+expect 2 "one of 2 ranks already" run -n 2 -- "$trireme" train mlp --data synth -n 3
+
+# ---- cluster
+"$trireme" cluster make --hosts 127.0.0.1:2 --output table.json || fail "cluster make"
+expect 0 "2 ranks" cluster check table.json
+expect 0 "" cluster check
+expect 3 "may exist" cluster make --hosts 127.0.0.1:2 --output table.json
+sed 's/127.0.0.1/127.0.0.2/' table.json > other.json
+"$trireme" cluster merge table.json other.json --output four.json || fail "cluster merge"
+expect 0 "4 ranks" cluster check four.json
+RANK_TABLE_FILE=$work/table.json RANK_ID=1 DEVICE_ID=1 RANK_SIZE=2 "$trireme" cluster show --any-address > show.txt || fail "cluster show"
+grep -q "1 of 2" show.txt || { fail "cluster show: rank 1 of 2"; cat show.txt; }
+
+# ---- measuring
+"$trireme" bench comm -n 2 --sizes 4,16K --json > comm.json || fail "bench comm"
+[ "$(grep -c '"wrong":0' comm.json)" = 2 ] || fail "bench comm: two sizes, nothing wrong"
+expect 2 "at least 100000" bench comm -n 2 --sizes 1K --min-busbw 100000
+"$trireme" bench train lenet -n 2 --image-size 32 --batch-size 8 --repeats 5 --sync-batch-norm on --json > bench.json || fail "bench train"
+grep -q '"ranks":2.*exposed_comm_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"
+
+exit $failed
