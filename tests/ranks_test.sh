@@ -81,6 +81,14 @@ grep -q "I am 2 of 3" device2/train.log2 || fail "rank 2 has no log"
 expect 2 "training failed" run -n 2 -- sh -c 'exit $TRIREME_RANK'
 expect 2 "one of 2 ranks already" run -n 2 -- "$trireme" train mlp --data synth -n 3
 
+# ---- a program with its own loop and three added lines: the same weights on 1, 2 and 4 ranks
+own=${TRIREME_BUILD:?}/examples/own_loop
+"$own" > own1.txt || fail "own_loop"
+for n in 2 4; do
+    "$trireme" run -n $n --quiet -- "$own" > out.txt || fail "own_loop on $n ranks"
+    [ "$(sed 's/.*weights//' out.txt)" = "$(sed 's/.*weights//' own1.txt)" ] || fail "own_loop: $(cat own1.txt out.txt)"
+done
+
 # ---- cluster
 "$trireme" cluster make --hosts 127.0.0.1:2 --output table.json || fail "cluster make"
 expect 0 "2 ranks" cluster check table.json

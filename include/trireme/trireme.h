@@ -8,6 +8,7 @@
 #include "trireme/comm.h"
 #include "trireme/data.h"
 #include "trireme/data_click.h"
+#include "trireme/distribute.h"
 #include "trireme/exec.h"
 #include "trireme/export.h"
 #include "trireme/graph.h"

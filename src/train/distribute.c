@@ -1,0 +1,187 @@
+/* Values anywhere in memory, many and small, to few large operations:
+ *
+ *      [w0] [w1] NULL [w2]  --copy-->  [w0 w1 w2] in memory that peers reach  --reduce-->  copied back
+ *
+ * Values above STAGE_BYTES go by themselves, where they are. */
+#include "trireme/distribute.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+enum { STAGE_BYTES = 4 << 20 };
+
+struct trm_distribute {
+    struct trmi_bootstrap *bootstrap; /* owned, NULL when the communicator is borrowed */
+    trm_comm *comm;                   /* NULL: one device */
+    char *stage;
+};
+
+/* ---- life ----------------------------------------------------------------------------------------------- */
+
+static trm_status make_stage(trm_distribute *d, trm_error *err) {
+    if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
+        return TRM_OK;
+    }
+    trm_error own = {.status = TRM_NOMEM};
+    err = err != NULL ? err : &own;
+    d->stage = trm_comm_alloc_shared(d->comm, STAGE_BYTES, err);
+    return d->stage != NULL ? TRM_OK : (trm_status)err->status;
+}
+
+static trm_status join(const trm_cluster_flags *flags, trm_distribute *d, trm_error *err) {
+    trm_cluster *cluster;
+    TRMI_TRY(trm_cluster_from_env(flags, NULL, NULL, &cluster, err));
+    trm_status status = TRM_OK;
+    if (trm_cluster_get(cluster)->size > 1) {
+        status = trm_cluster_join(cluster, NULL, &d->bootstrap, err);
+        if (status == TRM_OK) {
+            status = trm_comm_create(d->bootstrap, NULL, &d->comm, err);
+        }
+    }
+    trm_cluster_destroy(cluster);
+    return status == TRM_OK ? make_stage(d, err) : status;
+}
+
+trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out, trm_error *err) {
+    trm_distribute *d = trmi_alloc(sizeof *d);
+    if (d == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory");
+    }
+    trm_status status = join(flags, d, err);
+    if (status != TRM_OK) {
+        trm_comm_destroy(d->comm);
+        trm_cluster_leave(d->bootstrap);
+        trmi_free(d);
+        return status;
+    }
+    *out = d;
+    return TRM_OK;
+}
+
+trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
+    trm_distribute *d = trmi_alloc(sizeof *d);
+    if (d == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory");
+    }
+    d->comm = comm;
+    trm_status status = make_stage(d, err);
+    if (status != TRM_OK) {
+        trmi_free(d);
+        return status;
+    }
+    *out = d;
+    return TRM_OK;
+}
+
+void trm_distribute_end(trm_distribute *d) {
+    if (d == NULL) {
+        return;
+    }
+    if (d->stage != NULL) {
+        trm_comm_free_shared(d->comm, d->stage);
+    }
+    if (d->bootstrap != NULL) {
+        trm_comm_destroy(d->comm);
+        trm_cluster_leave(d->bootstrap);
+    }
+    trmi_free(d);
+}
+
+int32_t trm_distribute_rank(const trm_distribute *d) { return d->comm != NULL ? trm_comm_rank(d->comm) : 0; }
+int32_t trm_distribute_size(const trm_distribute *d) { return d->comm != NULL ? trm_comm_size(d->comm) : 1; }
+
+/* ---- fused operations ------------------------------------------------------------------------------------ */
+
+/* Values [first, *end) of one type that fit into the stage together; at least one. */
+static int64_t take(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
+    int64_t bytes = 0;
+    int32_t i = first;
+    for (; i < count; i++) {
+        int64_t more = values[i].data != NULL ? trm_tensor_bytes(&values[i]) : 0;
+        bool other = values[i].data != NULL && values[i].dtype != values[first].dtype;
+        if (i > first && (other || bytes + more > STAGE_BYTES)) {
+            break;
+        }
+        bytes += more;
+    }
+    *end = i;
+    return bytes;
+}
+
+static void copy(const trm_tensor *values, int32_t first, int32_t end, char *stage, bool back) {
+    for (int32_t i = first; i < end; i++) {
+        if (values[i].data == NULL) {
+            continue;
+        }
+        size_t bytes = (size_t)trm_tensor_bytes(&values[i]);
+        memcpy(back ? values[i].data : stage, back ? stage : values[i].data, bytes);
+        stage += bytes;
+    }
+}
+
+/* `op` says what; its recv, count and dtype are filled here. As bytes when nothing is summed. */
+static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count, trm_collective op,
+                             trm_error *err) {
+    for (int32_t first = 0, end; first < count; first = end) {
+        if (values[first].data == NULL) {
+            end = first + 1;
+            continue;
+        }
+        int64_t bytes = take(values, count, first, &end);
+        bool whole = bytes > STAGE_BYTES || end == first + 1;
+        op.dtype = op.kind == TRM_BROADCAST ? TRM_UINT8 : values[first].dtype;
+        op.count = bytes / (int64_t)trm_dtype_bytes(op.dtype);
+        op.recv = whole ? values[first].data : d->stage;
+        if (!whole) {
+            copy(values, first, end, d->stage, false);
+        }
+        TRMI_TRY(trm_comm_run(d->comm, &op, err));
+        if (!whole) {
+            copy(values, first, end, d->stage, true);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
+                                    int32_t root, trm_error *err) {
+    if (root < 0 || root >= trm_distribute_size(d)) {
+        return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root, trm_distribute_size(d));
+    }
+    if (trm_distribute_size(d) == 1) {
+        return TRM_OK;
+    }
+    const trm_collective op = {.kind = TRM_BROADCAST, .root = root, .tag = "distribute broadcast"};
+    return each_group(d, values, count, op, err);
+}
+
+trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
+                                     trm_reduce reduce, trm_error *err) {
+    if (reduce < TRM_REDUCE_SUM || reduce > TRM_REDUCE_MIN) {
+        return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min", (int)reduce);
+    }
+    if (trm_distribute_size(d) == 1) {
+        return TRM_OK;
+    }
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .reduce = reduce, .tag = "distribute reduce"};
+    return each_group(d, values, count, op, err);
+}
+
+trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset, int64_t global_batch,
+                                            int64_t *local_batch, trm_error *err) {
+    int32_t size = trm_distribute_size(d);
+    if (global_batch < 1 || global_batch % size != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a global batch of %lld does not divide among %d ranks",
+                         (long long)global_batch, size);
+    }
+    if (dataset != NULL) {
+        if (size > 1) {
+            TRMI_TRY(trm_dataset_shard(dataset, size, trm_distribute_rank(d), TRM_SHARD_WRAP, err));
+        }
+        TRMI_TRY(trm_dataset_batch(dataset, global_batch / size, true, err));
+    }
+    *local_batch = global_batch / size;
+    return TRM_OK;
+}
