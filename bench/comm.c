@@ -22,6 +22,9 @@ static int run(trmi_job *job, int rank, int ranks, const long *sizes, int count)
     for (int i = 0; i < count; i++) {
         trm_comm_bench_result r;
         trm_comm_bench_options options = {.private_buffers = getenv("PRIVATE") != NULL};
+        if (getenv("BENCH_SECONDS") != NULL) {
+            options.seconds = atof(getenv("BENCH_SECONDS"));
+        }
         if (trm_comm_bench(comm, sizes[i], &options, &r, &err) != TRM_OK) {
             fprintf(stderr, "%s\n", err.message);
             return 1;

@@ -268,7 +268,15 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 }
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
-    TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));
+    /* A training loop calls the same again and again. Counts may change behind their pointer, and an
+     * all-to-all in place moves its input aside each time. */
+    if (memcmp(op, &comm->last, sizeof *op) != 0) {
+        comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
+        TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));
+        if (op->counts == NULL && op->kind != TRM_ALLTOALL) {
+            memcpy(&comm->last, op, sizeof *op);
+        }
+    }
     comm->blocking.op.sequence = ++comm->sequence;
     return run_blocking(comm, err);
 }
@@ -313,6 +321,7 @@ trm_status trm_comm_barrier(trm_comm *comm, trm_error *err) {
 
 trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                              trm_error *err) {
+    comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
     TRMI_TRY(trmi_comm_resolve_messages(comm, messages, count, &comm->blocking, err));
     return run_blocking(comm, err);
 }

@@ -149,7 +149,7 @@ trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *er
     }
     bool messages = request->kind == TRMI_WORK_MESSAGES;
     const char **tag = messages ? &request->tag : &request->op.tag;
-    if (*tag != NULL) {
+    if (*tag != NULL && *tag != request->kept_tag) {
         snprintf(request->kept_tag, sizeof request->kept_tag, "%s", *tag);
         *tag = request->kept_tag;
     }

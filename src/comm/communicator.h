@@ -64,6 +64,7 @@ struct trm_comm {
     char *scratch; /* for all-to-all in place */
     size_t scratch_bytes;
     trm_request blocking; /* the one that blocking calls use: no allocation */
+    trm_collective last;  /* what it was last resolved from, if that may be reused as it is */
     /* asynchronous operations */
     trm_request *free_requests;
     pthread_mutex_t mutex;

@@ -120,6 +120,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->me = group->rank;
     shm->no_direct = options->no_direct;
     shm->spin_microseconds = options->spin_microseconds;
+    shm->spin_seconds = 1e-6 * options->spin_microseconds;
     shm->reduce = trmi_reduce_best();
     shm->one_process = true;
     for (int32_t r = 0; r < shm->n; r++) {

@@ -150,8 +150,10 @@ typedef struct trmi_shm {
     bool counted;     /* more ranks than CPUs: count arrivals, never poll */
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;
-    int32_t spin_microseconds;
+    int32_t spin_microseconds; /* at most */
+    double spin_seconds;       /* at present */
     const trmi_reduce_table *reduce;
+    bool owes_ring;                 /* an arrival may have left somebody asleep */
     uint64_t posts, phases, events; /* so far */
     trmi_shm_head *head;
     trmi_shm_line *lines;
@@ -193,6 +195,8 @@ void trmi_shm_post(trmi_shm *shm);
 trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err);
 void trmi_shm_arrive(trmi_shm *shm);
 trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err);
+/* At the end of an operation: wakes whoever slept through this rank's arrivals. */
+void trmi_shm_settle(trmi_shm *shm);
 /* arrive, then wait */
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
 

@@ -371,11 +371,7 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
-trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
-    trmi_shm *shm = (trmi_shm *)(void *)engine;
-    int64_t published = published_bytes(shm, op);
-    fill_slot(shm, op, published);
-    trmi_shm_post(shm);
+static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
     TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
     /* Own the lines of the next arrivals before they are needed: peers hold copies. By invariant 1
      * nobody reads the next slot any more. */
@@ -392,4 +388,14 @@ trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) 
     }
     return carrying == 0 && can_go_direct(shm, op) ? run_direct(shm, op, err)
                                                    : run_staged(shm, op, err);
+}
+
+trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    int64_t published = published_bytes(shm, op);
+    fill_slot(shm, op, published);
+    trmi_shm_post(shm);
+    trm_status status = run_posted(shm, op, published, err);
+    trmi_shm_settle(shm);
+    return status;
 }

@@ -13,6 +13,9 @@
 #endif
 
 static const double slice_seconds = 0.05;
+/* Polling that was in vain is cut to a quarter, polling that paid is doubled: ranks that find themselves
+ * on one CPU soon hand it over instead of burning it. */
+static const double least_spin_seconds = 2e-6;
 
 /* Everything stored before is visible before anything loaded after. */
 static void full_fence(trmi_shm *shm) {
@@ -31,8 +34,9 @@ static void ring(trmi_shm *shm) {
     }
 }
 
-/* In a counted group the last one to arrive rings, at once. Otherwise ringing is left to the first
- * wait: a fence right behind the store would put the store's latency on the critical path. */
+/* In a counted group the last one to arrive rings, at once. Otherwise ringing is owed until the end of
+ * the operation, or until this rank has to wait itself: a fence right behind the store would put the
+ * store's latency on the critical path. */
 static void arrived(trmi_shm *shm) {
     shm->events++;
     if (shm->counted &&
@@ -134,22 +138,33 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_o
     for (int i = 0; i < TRMI_SHM_SPIN_LOOPS && !(here = all_here(shm, test, &next)); i++) {
         RELAX();
     }
-    full_fence(shm);
-    ring(shm);
     if (here) {
+        shm->owes_ring = true;
         return TRM_OK;
     }
-    double start = trmi_os_now();
-    double spin = shm->base.background ? 0 : 1e-6 * shm->spin_microseconds;
+    full_fence(shm);
+    ring(shm);
+    double most = 1e-6 * shm->spin_microseconds, start = trmi_os_now();
+    double spin = shm->base.background ? 0 : shm->spin_seconds;
     do {
         for (int i = 0; i < TRMI_SHM_SPIN_LOOPS; i++) {
             if (all_here(shm, test, &next)) {
+                shm->spin_seconds = 2 * shm->spin_seconds < most ? 2 * shm->spin_seconds : most;
                 return TRM_OK;
             }
             RELAX();
         }
     } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
+    shm->spin_seconds = spin / 4 > least_spin_seconds ? spin / 4 : least_spin_seconds;
     return sleep_until(shm, test, next, op, err);
+}
+
+void trmi_shm_settle(trmi_shm *shm) {
+    if (shm->owes_ring) {
+        shm->owes_ring = false;
+        full_fence(shm);
+        ring(shm);
+    }
 }
 
 trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
