@@ -4,6 +4,7 @@
 #include "exec/onednn/matmul.h"
 #include "exec/onednn/memory.h"
 #include "exec/onednn/onednn.h"
+#include "exec/onednn/rates.h"
 #include "exec/onednn/tuning.h"
 
 #include "base/error.h"
@@ -160,6 +161,22 @@ static void backend_destroy(trmi_backend *backend) {
     trmi_free(backend);
 }
 
+/* The machine's rates, from the tuning file (as seconds of 1e12) or measured now. */
+static void fill_rates(trmi_target *target, trmi_onednn *state) {
+    static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
+    const char *name;
+    double flops, bytes;
+    if (trmi_tuning_find(state->tuning, flops_key, &name, &flops) &&
+        trmi_tuning_find(state->tuning, bytes_key, &name, &bytes) && flops > 0 && bytes > 0) {
+        target->flops_per_second = 1e12 / flops;
+        target->bytes_per_second = 1e12 / bytes;
+        return;
+    }
+    trmi_onednn_rates(state->threads, &target->flops_per_second, &target->bytes_per_second);
+    trmi_tuning_add(state->tuning, flops_key, "tile", 1e12 / target->flops_per_second);
+    trmi_tuning_add(state->tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
+}
+
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err) {
     trmi_backend *backend = trmi_alloc(sizeof *backend);
@@ -194,6 +211,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
         backend_destroy(backend);
         return status;
     }
+    fill_rates(&backend->target, state);
     *out = backend;
     return TRM_OK;
 }

@@ -198,7 +198,7 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
-    return flops / 160e9 / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
+    return flops / (p->c < 16 ? 80e9 : 138e9) / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
 }
 
 static bool plan(gradw *c) {

@@ -129,7 +129,11 @@ static void tuned(void **state) {
     for (int pass = 0; pass < 2; pass++) {
         trm_error err;
         CHECK_OK(trmi_backend_onednn(2, path, &backend, &err), err);
-        assert_int_equal(trmi_tuning_count(trmi_onednn_of(backend)->tuning), lines);
+        if (pass > 0) {
+            assert_int_equal(trmi_tuning_count(trmi_onednn_of(backend)->tuning), lines);
+        }
+        assert_true(backend->target.flops_per_second > 1e8);
+        assert_true(backend->target.bytes_per_second > 1e8);
         for (int d = 0; d < 3; d++) {
             trmi_conv_problem p = check_problem((trmi_conv_direction)d, 9, 32, 9, 64, 3, 1, 1);
             check(&p, 3e-5);
@@ -137,7 +141,7 @@ static void tuned(void **state) {
             check(&p, 3e-5);
         }
         lines = trmi_tuning_count(trmi_onednn_of(backend)->tuning);
-        assert_in_range(lines, 1, 6); /* on a busy machine the trial time may be over before */
+        assert_in_range(lines, 3, 8); /* on a busy machine the trial time may be over before */
         assert_null(trmi_onednn_of(backend)->trial);
         backend->destroy(backend);
     }

@@ -1,0 +1,13 @@
+/* exec/onednn/rates.h: what this machine can do, measured: the roofline of predictions and of
+ * `bench ops`. */
+#ifndef TRMI_EXEC_ONEDNN_RATES_H
+#define TRMI_EXEC_ONEDNN_RATES_H
+
+#include "trireme/base.h"
+
+/* Of `threads` threads together: float32 operations per second of the register tile in L1, and bytes
+ * per second (read plus written) of a copy that fits no cache.
+ *   cost  some 30 ms the first time for a thread count, then nothing      thread  any */
+void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_second);
+
+#endif
