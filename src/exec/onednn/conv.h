@@ -57,6 +57,8 @@ typedef struct trmi_conv_algorithm {
 extern const trmi_conv_algorithm trmi_conv_dnnl;        /* conv_dnnl.c */
 extern const trmi_conv_algorithm trmi_conv_gather_gemm; /* conv_gather.c */
 extern const trmi_conv_algorithm trmi_conv_gradw_gemm;  /* conv_gradw.c */
+extern const trmi_conv_algorithm trmi_conv_gather_pairs;   /* the same on pairs of bfloat16 */
+extern const trmi_conv_algorithm trmi_conv_gradw_pairs;
 extern const trmi_conv_algorithm trmi_conv_winograd;       /* winograd.c */
 extern const trmi_conv_algorithm trmi_conv_winograd_gradw; /* winograd_gradw.c */
 

@@ -85,7 +85,7 @@ static void pack_panel(const gather_conv *c, const void *weights, const trmi_con
     for (int32_t t = 0; t < b->taps; t++) {
         int64_t tap = trmi_conv_weight_tap(&c->g, b->tap + t);
         int64_t at = (tap * p->c + column) * p->o + b->channel;
-        c->isa->pack_transposed(to + t * b->channels * nr, w + at * bytes, p->weights_type, p->o,
+        c->isa->pack_transposed(to + t * b->channels * nr / c->isa->pair, w + at * bytes, p->weights_type, p->o,
                                 b->channels, columns);
     }
 }
@@ -108,6 +108,7 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
                      int64_t k, float *out, const int64_t *offsets, int columns,
                      trmi_tile_store store) {
+    k /= c->isa->pair;
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
     for (int64_t i = 0, row = 0; i < tiles; i++) {
         int height = (int)(low + (i < more));
@@ -388,8 +389,9 @@ static void gather_destroy(void *state) {
     }
 }
 
-static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                                int64_t *scratch, trm_error *err) {
+static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
+                              const trmi_conv_problem *p, void **state, int64_t *scratch,
+                              trm_error *err) {
     gather_conv *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -400,7 +402,7 @@ static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p
         return status;
     }
     c->problem = *p;
-    c->isa = trmi_gemm();
+    c->isa = isa;
     c->fuse = trmi_fuse();
     c->threads = backend->threads;
     c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
@@ -415,6 +417,28 @@ static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;
     return TRM_OK;
+}
+
+static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                                int64_t *scratch, trm_error *err) {
+    return create_with(trmi_gemm(), backend, p, state, scratch, err);
+}
+
+static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    return create_with(trmi_gemm_pairs(), backend, p, state, scratch, err);
+}
+
+/* Pairs of channels of a bfloat16 input; weights are rounded to bfloat16, as the library does. */
+static bool pairs_can(const trmi_conv_problem *p) {
+    bool data = p->direction == TRMI_CONV_DATA;
+    return gather_can(p) && trmi_gemm_pairs() != NULL && !p->affine &&
+           (data ? p->result_type : p->image_type) == TRM_BFLOAT16 && (data ? p->o : p->c) % 2 == 0;
+}
+
+/* Within reach of the float32 form, so that a trial decides: half or twice its speed. */
+static double pairs_guess(const trmi_conv_problem *p, int threads) {
+    return gather_guess(p, threads) * 1.2;
 }
 
 static trm_status gather_run(const void *state, const trmi_conv_args *args, trm_error *err) {
@@ -436,3 +460,10 @@ const trmi_conv_algorithm trmi_conv_gather_gemm = {.name = "gemm",
                                                    .create = gather_create,
                                                    .run = gather_run,
                                                    .destroy = gather_destroy};
+
+const trmi_conv_algorithm trmi_conv_gather_pairs = {.name = "gemm-bf16",
+                                                    .can = pairs_can,
+                                                    .guess = pairs_guess,
+                                                    .create = pairs_create,
+                                                    .run = gather_run,
+                                                    .destroy = gather_destroy};

@@ -83,7 +83,8 @@ static bool make_blocks(trmi_conv_geometry *g, bool join) {
     for (int64_t tap = 0; tap < g->taps; tap += joined) {
         int64_t taps = trmi_min_i64(joined, g->taps - tap), channel = 0;
         for (int64_t i = 0; i < per_tap; i++) {
-            int64_t channels = c / per_tap + (i < c % per_tap);
+            int64_t unit = c % 2 == 0 ? 2 : 1, units = c / unit; /* pairs stay together */
+            int64_t channels = (units / per_tap + (i < units % per_tap)) * unit;
             g->blocks[g->blocks_count++] =
                 (trmi_conv_block){.tap = (int32_t)tap, .taps = (int32_t)taps, .channel = channel,
                                   .channels = channels, .k = taps * channels};
@@ -201,36 +202,46 @@ static void cursor_next(const trmi_conv_group *group, cursor *c) {
     }
 }
 
-/* Channels [b->channel, + b->channels) of `pixels` neighbouring pixels. */
-static void copy_pixels(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                        const trmi_affine *affine, const char *from, int64_t pixels,
-                        const trmi_conv_block *b, float *to) {
-    if (affine->scale == NULL) {
-        isa->widen(to, from, g->in_type, pixels * b->channels);
+/* Where rows come from and what they become. */
+typedef struct source {
+    const trmi_conv_geometry *g;
+    const trmi_gemm_isa *isa;
+    const trmi_affine *affine;
+    const char *input;
+    const trmi_conv_block *b;
+    int64_t pixel; /* bytes of the block's channels in A */
+} source;
+
+/* The block's channels of `pixels` neighbouring pixels. */
+static void copy_pixels(const source *s, const char *from, int64_t pixels, void *to) {
+    const trmi_conv_block *b = s->b;
+    if (s->affine->scale == NULL) {
+        s->isa->widen(to, from, s->g->in_type, pixels * b->channels);
         return;
     }
-    trmi_affine part = {affine->scale + b->channel, affine->shift + b->channel, affine->relu};
-    trmi_fuse()->affine_rows(to, b->channels, from, g->in_type, g->in_c, pixels, b->channels, &part);
+    trmi_affine part = {s->affine->scale + b->channel, s->affine->shift + b->channel,
+                        s->affine->relu};
+    trmi_fuse()->affine_rows(to, b->channels, from, s->g->in_type, s->g->in_c, pixels, b->channels,
+                             &part);
 }
 
-/* One run of one row: the part inside the image is copied, the rest is zero. */
-static void gather_run(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                       const trmi_affine *affine, const char *input, int64_t n, int64_t y, int64_t x, int64_t taps, const trmi_conv_block *b,
-                       float *to) {
+/* `taps` pixels from (y, x) on: the part inside the image is copied, the rest is zero. */
+static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t taps, char *to) {
+    const trmi_conv_geometry *g = s->g;
     int64_t begin = trmi_max_i64(0, -x), end = trmi_min_i64(taps, g->in_w - x);
     if (y < 0 || y >= g->in_h || begin >= end) {
-        memset(to, 0, (size_t)(taps * b->channels) * sizeof *to);
+        memset(to, 0, (size_t)(taps * s->pixel));
         return;
     }
     if (begin > 0) {
-        memset(to, 0, (size_t)(begin * b->channels) * sizeof *to);
+        memset(to, 0, (size_t)(begin * s->pixel));
     }
     if (end < taps) {
-        memset(to + end * b->channels, 0, (size_t)((taps - end) * b->channels) * sizeof *to);
+        memset(to + end * s->pixel, 0, (size_t)((taps - end) * s->pixel));
     }
-    int64_t at = ((n * g->in_h + y) * g->in_w + x + begin) * g->in_c + b->channel;
-    copy_pixels(g, isa, affine, input + at * (int64_t)trm_dtype_bytes(g->in_type), end - begin, b,
-                to + begin * b->channels);
+    int64_t at = ((n * g->in_h + y) * g->in_w + x + begin) * g->in_c + s->b->channel;
+    copy_pixels(s, s->input + at * (int64_t)trm_dtype_bytes(g->in_type), end - begin,
+                to + begin * s->pixel);
 }
 
 void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
@@ -248,14 +259,15 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
         }
         return;
     }
+    source from = {g, isa, affine, in, b, b->channels * (int64_t)trm_dtype_bytes(isa->row_type)};
     cursor c = cursor_at(group, row);
     for (int64_t r = 0; r < count; r++, cursor_next(group, &c)) {
-        float *at = to + r * stride;
+        char *at = (char *)(to + r * stride);
         for (int32_t i = use->runs; i < use->runs + use->runs_count; i++) {
             const trmi_conv_run *run = &g->runs[i];
-            gather_run(g, isa, affine, in, c.n, c.i * group->in_dy + run->dy,
-                       c.j * group->in_dx + run->dx, run->taps, b, at);
-            at += run->taps * b->channels;
+            gather_run(&from, c.n, c.i * group->in_dy + run->dy, c.j * group->in_dx + run->dx,
+                       run->taps, at);
+            at += run->taps * from.pixel;
         }
     }
 }

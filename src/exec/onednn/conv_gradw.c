@@ -70,7 +70,7 @@ static void pack_b(const gradw *c, const void *dy, const chunk *part, int64_t co
         memset(w->b + count / nr * CHUNK * nr, 0, (size_t)(part->rows * nr) * sizeof(float));
     }
     for (int64_t r = 0; r < part->rows; r++) {
-        c->isa->deal(w->b + r * nr, CHUNK * nr, (int)nr, (int)nr,
+        c->isa->deal(w->b, r, CHUNK * nr, (int)nr, (int)nr,
                      (const char *)dy + (w->pixel[r] + column) * bytes, c->g.out_type, count);
     }
 }
@@ -85,28 +85,26 @@ static void pack_a(const gradw *c, const trmi_affine *affine, const void *x, con
                            (part->row * c->g.in_c + b->channel) * (int64_t)trm_dtype_bytes(c->g.in_type);
         int64_t step = c->g.in_c * (int64_t)trm_dtype_bytes(c->g.in_type);
         for (int64_t r = 0; r < part->rows; r++, from += step) {
-            c->isa->deal(w->a + r * TRMI_TILE_COLS, panel, height, TRMI_TILE_COLS, from,
-                         c->g.in_type, b->k);
+            c->isa->deal(w->a, r, panel, height, TRMI_TILE_COLS, from, c->g.in_type, b->k);
         }
         return;
     }
     for (int64_t r = 0; r < part->rows; r++) {
         trmi_conv_gather(&c->g, c->isa, affine, x, group, use, part->row + r, 1, w->row, 0);
-        c->isa->deal(w->a + r * TRMI_TILE_COLS, panel, height, TRMI_TILE_COLS, w->row, TRM_FLOAT32,
-                     b->k);
+        c->isa->deal(w->a, r, panel, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
     }
 }
 
 /* One chunk's products into the block of dW at `sums` (leading dimension O). */
 static void multiply(const gradw *c, const chunk *part, int64_t k, int height, float *sums,
                      int64_t count, bool add, const workspace *w) {
-    int64_t nr = c->isa->nr;
+    int64_t nr = c->isa->nr, depth = (part->rows + c->isa->pair - 1) / c->isa->pair;
     for (int64_t j = 0; j * nr < count; j++) {
         int columns = (int)trmi_min_i64(nr, count - j * nr);
         for (int64_t i = 0; i * height < k; i++) {
             int rows = (int)trmi_min_i64(height, k - i * height);
             c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS,
-                              w->b + j * CHUNK * nr, part->rows, sums + i * height * c->problem.o + j * nr, w->out, columns,
+                              w->b + j * CHUNK * nr, depth, sums + i * height * c->problem.o + j * nr, w->out, columns,
                               add ? TRMI_TILE_ADD : TRMI_TILE_SET);
         }
     }
@@ -244,8 +242,9 @@ static void gradw_destroy(void *state) {
     }
 }
 
-static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                               int64_t *scratch, trm_error *err) {
+static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
+                              const trmi_conv_problem *p, void **state, int64_t *scratch,
+                              trm_error *err) {
     gradw *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -256,7 +255,7 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
         return status;
     }
     c->problem = *p;
-    c->isa = trmi_gemm();
+    c->isa = isa;
     c->threads = backend->threads;
     if (!plan(c)) {
         gradw_destroy(c);
@@ -267,9 +266,36 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     return TRM_OK;
 }
 
+static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    return create_with(trmi_gemm(), backend, p, state, scratch, err);
+}
+
+static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
+                               int64_t *scratch, trm_error *err) {
+    return create_with(trmi_gemm_pairs(), backend, p, state, scratch, err);
+}
+
+/* Pairs of pixels. */
+static bool pairs_can(const trmi_conv_problem *p) {
+    return gradw_can(p) && trmi_gemm_pairs() != NULL && !p->affine &&
+           p->image_type == TRM_BFLOAT16 && p->result_type == TRM_BFLOAT16;
+}
+
+static double pairs_guess(const trmi_conv_problem *p, int threads) {
+    return gradw_guess(p, threads) * 1.2;
+}
+
 const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",
                                                   .can = gradw_can,
                                                   .guess = gradw_guess,
                                                   .create = gradw_create,
                                                   .run = gradw_run,
                                                   .destroy = gradw_destroy};
+
+const trmi_conv_algorithm trmi_conv_gradw_pairs = {.name = "gemm-bf16",
+                                                   .can = pairs_can,
+                                                   .guess = pairs_guess,
+                                                   .create = pairs_create,
+                                                   .run = gradw_run,
+                                                   .destroy = gradw_destroy};

@@ -104,6 +104,8 @@ static void resnet_kinds(void **state) {
             trmi_conv_problem p = check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3],
                                                 s[4], s[5], s[6]);
             check(&p, 3e-5);
+            p.image_type = p.result_type = TRM_BFLOAT16;
+            check(&p, 1e-2);
         }
     }
 }

@@ -13,3 +13,12 @@ const trmi_gemm_isa *trmi_gemm(void) {
 #endif
     return &trmi_gemm_plain;
 }
+
+const trmi_gemm_isa *trmi_gemm_pairs(void) {
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx512_bf16) {
+        return &trmi_gemm_avx512bf16;
+    }
+#endif
+    return NULL;
+}

@@ -3,6 +3,7 @@
  *   A "rows":  a[i * TRMI_TILE_STRIDE + k]     copied rows, k contiguous (pixels x channels)
  *   A "cols":  a[k * a_stride + i]              i contiguous, for X^T dY (weight gradients)
  *   B panel:   b[k * nr + j]                   nr columns wide, zero-padded
+ *   (with pairs, one "float" is two bfloat16: k even in its low half, k odd in its high half)
  *
  *        b: k x nr, streams through L1/L2
  *        +---------+
@@ -33,13 +34,16 @@ typedef enum trmi_tile_store {
 typedef struct trmi_gemm_isa {
     const char *name;
     int mr, nr; /* the register tile: rows at most, columns exactly */
+    int pair;   /* 1; 2 = A and B hold pairs of bfloat16, neighbours in k, where floats are named, and
+                 * the k of a tile counts pairs */
+    trm_dtype row_type; /* what `widen` makes: FLOAT32, or BFLOAT16 with pairs */
     /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
     void (*tile_rows)(int rows, const float *a, const float *b, int64_t k, float *c,
                       const int64_t *row_offset, int columns, trmi_tile_store store);
     void (*tile_cols)(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
                       float *c, const int64_t *row_offset, int columns, trmi_tile_store store);
-    /* to[i] = from[i] as float32; from is FLOAT32 or BFLOAT16. */
-    void (*widen)(float *to, const void *from, trm_dtype type, int64_t count);
+    /* to[i] = from[i] as row_type; from is FLOAT32 or BFLOAT16. */
+    void (*widen)(void *to, const void *from, trm_dtype type, int64_t count);
     /* The same for `rows` rows of `count`; strides in elements. */
     void (*widen_rows)(float *to, int64_t to_stride, const void *from, trm_dtype type,
                        int64_t from_stride, int64_t rows, int64_t count);
@@ -53,10 +57,11 @@ typedef struct trmi_gemm_isa {
     void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
     void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns);
-    /* One row of `count` dealt to panels: element i goes to to[i / width * panel + i % width] as
-     * float32; every panel's part is `room` floats wide and may be overwritten up to there. */
-    void (*deal)(float *to, int64_t panel, int width, int room, const void *from, trm_dtype type,
-                 int64_t count);
+    /* Row `row` of k, `count` elements, dealt to panels: element i goes to
+     * to[i / width * panel + row * room + i % width]; a panel's row is `room` floats wide and may be
+     * overwritten up to there. Rows come in ascending order. */
+    void (*deal)(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
+                 trm_dtype type, int64_t count);
 } trmi_gemm_isa;
 
 /* Rows that will be needed soon, asked for a slice at a time while tiles compute: slice `part` of
@@ -78,10 +83,12 @@ static inline void trmi_prefetch_slice(const trmi_prefetch *p, int64_t part, int
 
 extern const trmi_gemm_isa trmi_gemm_plain;
 #if defined(__x86_64__)
-extern const trmi_gemm_isa trmi_gemm_avx2, trmi_gemm_avx512;
+extern const trmi_gemm_isa trmi_gemm_avx2, trmi_gemm_avx512, trmi_gemm_avx512bf16;
 #endif
 
 /* The best that this CPU runs (trmi_cpu, so TRIREME_ISA lowers it). */
 const trmi_gemm_isa *trmi_gemm(void);
+/* The one that multiplies pairs of bfloat16, NULL where the CPU has no such instruction. */
+const trmi_gemm_isa *trmi_gemm_pairs(void);
 
 #endif

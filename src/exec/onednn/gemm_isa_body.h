@@ -1,6 +1,6 @@
 /* exec/onednn/gemm_isa_body.h: the functions of a trmi_gemm_isa, written once with the compiler's
  * vectors. Included by gemm_isa_*.c, which define VL (floats per vector), VN (vectors per tile row),
- * MR (tile rows) and NAME. Each is compiled with its own instruction set.
+ * MR (tile rows), NAME, STREAM and FENCE; with pairs of bfloat16 also PAIRS and MULTIPLY_ADD. Each is compiled with its own instruction set.
  */
 #include "exec/onednn/gemm_isa.h"
 
@@ -9,6 +9,10 @@
 #include "exec/onednn/vec_body.h"
 
 enum { NR = VL * VN };
+
+#ifndef MULTIPLY_ADD
+#define MULTIPLY_ADD(sum, left, right) ((sum) += (left) * (right))
+#endif
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
@@ -66,7 +70,7 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, con
         }
         for (int i = 0; i < rows; i++) {
             for (int j = 0; j < VN; j++) {
-                sum[i][j] += a[i * row_stride] * right[j];
+                MULTIPLY_ADD(sum[i][j], a[i * row_stride], right[j]);
             }
         }
     }
@@ -130,42 +134,6 @@ static void tile_cols(int rows, const float *a, int64_t a_stride, const float *b
 
 /* ---- rows in and out ------------------------------------------------------------------------------- */
 
-INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
-    int64_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        *(vec_memory *)(to + i) = load_any(from, type, i);
-    }
-    for (; i < count; i++) {
-        to[i] = load_one(from, type, i);
-    }
-}
-
-static void widen(float *to, const void *from, trm_dtype type, int64_t count) {
-    if (type == TRM_BFLOAT16) {
-        widen_as(to, from, TRM_BFLOAT16, count);
-    } else {
-        widen_as(to, from, TRM_FLOAT32, count);
-    }
-}
-
-INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
-                          int64_t from_stride, int64_t rows, int64_t count) {
-    const char *row = from;
-    int64_t step = from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
-    for (int64_t r = 0; r < rows; r++, row += step, to += to_stride) {
-        widen_as(to, row, type, count);
-    }
-}
-
-static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
-                       int64_t from_stride, int64_t rows, int64_t count) {
-    if (type == TRM_BFLOAT16) {
-        widen_rows_as(to, to_stride, from, TRM_BFLOAT16, from_stride, rows, count);
-    } else {
-        widen_rows_as(to, to_stride, from, TRM_FLOAT32, from_stride, rows, count);
-    }
-}
-
 static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
@@ -202,6 +170,47 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
             v += from[s * stride + i];
         }
         to[i] = v;
+    }
+}
+
+#ifdef PAIRS
+#include "exec/onednn/gemm_isa_pairs.h"
+#else
+enum { PAIR = 1 };
+
+INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        *(vec_memory *)(to + i) = load_any(from, type, i);
+    }
+    for (; i < count; i++) {
+        to[i] = load_one(from, type, i);
+    }
+}
+
+static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        widen_as(to, from, TRM_BFLOAT16, count);
+    } else {
+        widen_as(to, from, TRM_FLOAT32, count);
+    }
+}
+
+INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
+                          int64_t from_stride, int64_t rows, int64_t count) {
+    const char *row = from;
+    int64_t step = from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
+    for (int64_t r = 0; r < rows; r++, row += step, to += to_stride) {
+        widen_as(to, row, type, count);
+    }
+}
+
+static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
+                       int64_t from_stride, int64_t rows, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        widen_rows_as(to, to_stride, from, TRM_BFLOAT16, from_stride, rows, count);
+    } else {
+        widen_rows_as(to, to_stride, from, TRM_FLOAT32, from_stride, rows, count);
     }
 }
 
@@ -303,18 +312,22 @@ INLINE void deal_as(float *to, int64_t panel, int width, int room, const void *f
     }
 }
 
-static void deal(float *to, int64_t panel, int width, int room, const void *from, trm_dtype type,
-                 int64_t count) {
+static void deal(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
+                 trm_dtype type, int64_t count) {
+    to += row * room;
     if (type == TRM_BFLOAT16) {
         deal_as(to, panel, width, room, from, TRM_BFLOAT16, count);
     } else {
         deal_as(to, panel, width, room, from, TRM_FLOAT32, count);
     }
 }
+#endif
 
 const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .mr = MR,
                                                .nr = NR,
+                                               .pair = PAIR,
+                                               .row_type = PAIR == 2 ? TRM_BFLOAT16 : TRM_FLOAT32,
                                                .tile_rows = tile_rows,
                                                .tile_cols = tile_cols,
                                                .fence = fence,

@@ -1,0 +1,118 @@
+/* exec/onednn/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_isa_body.h that
+ * differs where the tile multiplies pairs. */
+
+enum { PAIR = 2 };
+
+/* Vector i of `from` as bfloat16 bits in the low halves. */
+INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
+    if (type == TRM_BFLOAT16) {
+        vec_half h = *(const half_memory *)((const uint16_t *)from + i);
+        return __builtin_convertvector(h, vec_bits);
+    }
+    vec_bits bits = (vec_bits)(vec) * (const vec_memory *)((const float *)from + i);
+    vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);
+    vec_bits rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
+}
+
+INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) {
+    return type == TRM_BFLOAT16 ? ((const uint16_t *)from)[i]
+                                : trmi_float_to_bf16(((const float *)from)[i]);
+}
+
+static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        memcpy(to, from, (size_t)count * 2);
+    } else {
+        narrow(to, TRM_BFLOAT16, from, NULL, count);
+    }
+}
+
+static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
+                       int64_t from_stride, int64_t rows, int64_t count) {
+    const char *row = from;
+    for (int64_t r = 0; r < rows; r++, to += to_stride) {
+        widen(to, row, type, count);
+        row += from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
+    }
+}
+
+/* ---- packing ------------------------------------------------------------------------------------- */
+
+INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
+                    int columns) {
+    const char *row = from;
+    int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
+    for (int64_t p = 0; p < k; p += 2, row += 2 * step, to += NR) {
+        bool last = p + 1 == k;
+        int j = 0;
+        for (; j + VL <= columns; j += VL) {
+            vec_bits low = half_bits(row, type, j);
+            vec_bits high = last ? (vec_bits){0} : half_bits(row + step, type, j);
+            *(vec_memory *)(to + j) = (vec)(low | high << 16);
+        }
+        for (; j < NR; j++) {
+            uint32_t low = j < columns ? half_bits_one(row, type, j) : 0;
+            uint32_t high = j < columns && !last ? half_bits_one(row + step, type, j) : 0;
+            uint32_t both = low | high << 16;
+            memcpy(to + j, &both, 4);
+        }
+    }
+}
+
+static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns) {
+    if (type == TRM_BFLOAT16) {
+        pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
+    } else {
+        pack_as(to, from, TRM_FLOAT32, ld, k, columns);
+    }
+}
+
+/* Columns of k are contiguous here: each is rounded into a line of its own, then dealt. */
+static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                            int columns) {
+    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4, pairs = (k + 1) / 2;
+    for (int j = 0; j < NR; j++) {
+        uint16_t line[TRMI_TILE_K + 2] = {0};
+        if (j < columns) {
+            widen(line, (const char *)from + j * ld * bytes, type, k);
+        }
+        for (int64_t p = 0; p < pairs; p++) {
+            memcpy(to + p * NR + j, line + 2 * p, 4);
+        }
+    }
+}
+
+INLINE void deal_as(float *to, const bool odd, int64_t panel, int width, int room, const void *from,
+                    const trm_dtype type, int64_t count) {
+    int64_t i = 0;
+    for (; i < count && i + room <= count; i += width, to += panel) {
+        for (int j = 0; j < room; j += VL) {
+            vec_bits bits = half_bits(from, type, i + j);
+            vec_memory *at = (vec_memory *)(to + j);
+            *at = odd ? (vec)((vec_bits)(vec)*at | bits << 16) : (vec)bits;
+        }
+    }
+    for (; i < count; i += width, to += panel) {
+        for (int j = 0; j < width && i + j < count; j++) {
+            uint32_t bits = half_bits_one(from, type, i + j), old = 0;
+            if (odd) {
+                memcpy(&old, to + j, 4);
+                bits = (old & 0xFFFFu) | bits << 16;
+            }
+            memcpy(to + j, &bits, 4);
+        }
+    }
+}
+
+static void deal(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
+                 trm_dtype type, int64_t count) {
+    to += row / 2 * room;
+    if (type == TRM_BFLOAT16) {
+        row & 1 ? deal_as(to, true, panel, width, room, from, TRM_BFLOAT16, count)
+                : deal_as(to, false, panel, width, room, from, TRM_BFLOAT16, count);
+    } else {
+        row & 1 ? deal_as(to, true, panel, width, room, from, TRM_FLOAT32, count)
+                : deal_as(to, false, panel, width, room, from, TRM_FLOAT32, count);
+    }
+}
