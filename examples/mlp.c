@@ -20,7 +20,7 @@ int main(void) {
                              .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
                              .learning_rate = {.base = 0.01}}, &model, &err) ||
         trm_model_train(model, &(trm_train_options){.data = train, .epochs = 3,
-                            .callbacks = {trm_loss_monitor(250, puts)}}, &err) ||
+                            .callbacks = {trm_loss_monitor(500, puts)}}, &err) ||
         trm_model_evaluate(model, test, &result, &err)) {
         fprintf(stderr, "%s\n", err.message);
         return trm_status_exit_code((trm_status)err.status);

@@ -98,6 +98,8 @@ json plan lenet --batch-size 2
 json plan lenet --batch-size 2 --explain
 json data info --data synth
 json bench data --data synth --synth-train 2000 --repeats 3
+json bench ps --rows 20000 --batch-size 1000 --repeats 3
+json bench ops lenet --batch-size 2 --repeats 3
 json bench train lenet --batch-size 2 --repeats 3
 python3 - "$work/out" << 'END' || fail "bench train: fields"
 import json, sys

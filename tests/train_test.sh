@@ -58,10 +58,10 @@ done
 kills=0
 for attempt in $(seq 1 40); do
     # shellcheck disable=SC2086
-    "$trireme" train lenet $data $recipe --epochs 3 --output "$work/b" --resume --save-every-steps 2 --keep 2 \
+    "$trireme" train lenet $data $recipe --epochs 3 --output "$work/b" --resume --save-every-steps 1 --keep 2 \
         --quiet > /dev/null 2> "$work/b.err" &
     pid=$!
-    sleep "0.$((RANDOM % 9))$((RANDOM % 10))"
+    sleep "0.$((RANDOM % 2))$((RANDOM % 10))"
     [ "$attempt" -gt 12 ] && wait $pid && break # slow machine: let it end
     if kill -9 $pid 2> /dev/null; then
         wait $pid 2> /dev/null
@@ -128,6 +128,10 @@ train --output "$work/a" --resume --seed 8 > /dev/null 2> "$work/err" && fail "-
 # shellcheck disable=SC2086
 "$trireme" eval mlp $data --checkpoint "$work/a" > /dev/null 2> "$work/err"
 [ $? = 2 ] && grep -q "is of lenet" "$work/err" || fail "eval of another model: $(cat "$work/err")"
+
+# ---- --deterministic keeps the choices of algorithms with the run
+train --output "$work/d" --deterministic --steps 3 --quiet > /dev/null || fail "--deterministic"
+[ -s "$work/d/tuning.txt" ] || fail "--deterministic left no tuning.txt"
 
 # ---- weights out and in again: the same evaluation
 # shellcheck disable=SC2086

@@ -42,7 +42,7 @@ typedef struct app_options {
     /* other commands */
     const char *checkpoint, *to, *from, *file;
     bool explain;
-    int64_t repeats;
+    int64_t repeats, rows;
     /* many ranks */
     int64_t ranks;
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
@@ -79,7 +79,7 @@ extern const int app_commands_count;
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint,
     app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
-    app_group_ranks, app_group_launch, app_group_cluster, app_group_bench_comm;
+    app_group_ranks, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -174,5 +174,6 @@ int app_run_cluster_show(app_context *app);
 int app_run_cluster_make(app_context *app);
 int app_run_cluster_merge(app_context *app);
 int app_run_bench_comm(app_context *app);
+int app_run_bench_ps(app_context *app);
 
 #endif

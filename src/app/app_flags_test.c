@@ -6,7 +6,7 @@ typedef struct options {
     bool json;
     int64_t epochs, limit;
     double rate;
-    const char *data, *backend;
+    const char *data, *backend, *deterministic;
     int64_t ranks;
 } options;
 
@@ -19,6 +19,7 @@ static const app_flag FLAGS[] = {
     {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", "", 0, 0},
     {"memory", APP_BYTES, OPTION(limit), "BYTES", "", 0, 0},
     {"n", APP_INT, OPTION(ranks), "N", "", 1, 64},
+    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", "", 0, 0},
 };
 static const app_group GROUP = {"", FLAGS, sizeof FLAGS / sizeof FLAGS[0]};
 static const app_group *const GROUPS[] = {&GROUP, NULL};
@@ -49,6 +50,20 @@ static void both_spellings_and_arguments(void **state) {
     assert_string_equal(p.arguments[0], "mlp");
     assert_string_equal(p.rest[0], "--epochs");
     assert_true(app_given(&p, "epochs") && !app_given(&p, "backend"));
+}
+
+static void an_optional_value_may_be_left_out(void **state) {
+    app_parsed p;
+    trm_error err;
+    options o = {0};
+    CHECK_OK(parse(ARGV("--deterministic", "strict", "mlp"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "strict");
+    CHECK_OK(parse(ARGV("--deterministic", "mlp"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "true");
+    assert_int_equal(p.arguments_count, 1);
+    CHECK_OK(parse(ARGV("mlp", "--deterministic"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "true");
+    CHECK_FAILS(parse(ARGV("--deterministic=maybe"), &o, &p, &err), TRM_INVALID, err, "one of");
 }
 
 static void wrong_use_is_named(void **state) {
@@ -88,6 +103,7 @@ static void nearest_knows_swaps_and_beginnings(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_arguments),
+        cmocka_unit_test(an_optional_value_may_be_left_out),
         cmocka_unit_test(wrong_use_is_named),
         cmocka_unit_test(nearest_knows_swaps_and_beginnings),
     };

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* Everything of one run. */
 typedef struct job {
@@ -305,9 +306,20 @@ static trm_status restore(job *j, trm_error *err) {
     return o->init != NULL ? load_initial(j, err) : TRM_OK;
 }
 
+/* The choices of algorithms go with the run, so that it has the same bits wherever it is resumed. */
+static void keep_tuning(app_options *o) {
+    static char path[4096];
+    if (strcmp(o->deterministic, "false") != 0 && o->output != NULL && o->tuning_file == NULL && !o->dry_run) {
+        (void)!mkdir(o->output, 0777); /* an error shows when the first checkpoint is written */
+        snprintf(path, sizeof path, "%s/tuning.txt", o->output);
+        o->tuning_file = path;
+    }
+}
+
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
     app_settle_data(j->app);
+    keep_tuning(&j->app->o);
     if ((status = check_flags(j->app, err)) != TRM_OK || (status = app_join(j->app, err)) != TRM_OK ||
         (status = open_data(j, err)) != TRM_OK ||
         (status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||

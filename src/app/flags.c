@@ -148,6 +148,7 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     case APP_BYTES:
         return parse_bytes(f, text, (int64_t *)place, err);
     case APP_CHOICE:
+    case APP_OPTIONAL:
         if (!is_choice(f->value, text)) {
             return app_fail(err, TRM_INVALID, "--%s '%s': one of %s is expected", f->name, text, f->value);
         }
@@ -219,6 +220,10 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     }
     if (f->kind == APP_BOOL && value != NULL) {
         return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name, value);
+    }
+    if (f->kind == APP_OPTIONAL && value == NULL &&
+        (*at + 1 >= argc || !is_choice(f->value, argv[*at + 1]))) {
+        value = "true";
     }
     if (f->kind != APP_BOOL && value == NULL) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0) {

@@ -18,6 +18,7 @@ typedef enum app_kind {
     APP_REAL,   /* double, from `low` to `high` */
     APP_TEXT,   /* const char *, not empty */
     APP_CHOICE, /* const char *, one of the words of `value` ("a|b|c") */
+    APP_OPTIONAL, /* as APP_CHOICE; without a value it is "true" */
     APP_BYTES   /* int64_t, with K, M, G, KB, MB, GB (powers of 1000 with B, of 1024 without) */
 } app_kind;
 

@@ -21,8 +21,9 @@ void app_help_overview(void) {
 static void print_flag(const app_flag *f) {
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
-    snprintf(left, sizeof left, "%s%s%s%s", dashes, f->name, f->value != NULL ? " " : "",
-             f->value != NULL ? f->value : "");
+    bool optional = f->kind == APP_OPTIONAL;
+    snprintf(left, sizeof left, "%s%s%s%s%s", dashes, f->name, f->value == NULL ? "" : optional ? " [" : " ",
+             f->value != NULL ? f->value : "", optional ? "]" : "");
     if (strlen(left) > 26) {
         printf("  %s\n  %-26s %s\n", left, "", f->help);
     } else {

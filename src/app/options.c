@@ -144,7 +144,8 @@ static const app_flag RANKS[] = {
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "each rank keeps and updates its slice; same bits", 0, 0},
     {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP", "normalise over all ranks, or groups of so many (off)", 0, 0},
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B", "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
-    {"deterministic", APP_CHOICE, OPTION(deterministic), "false|true|strict", "order of sums (false)", 0, 0},
+    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
+     "order of sums over ranks fixed; algorithms chosen once for --output (false)", 0, 0},
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
     {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
@@ -182,6 +183,14 @@ static const app_flag BENCH_COMM[] = {
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
 };
 GROUP(bench_comm, "Measuring", BENCH_COMM);
+
+static const app_flag BENCH_PS[] = {
+    {"rows", APP_INT, OPTION(rows), "N", "rows of the table (half the memory, at most 16 Mi)", 1, 1e12},
+    {"batch-size", APP_INT, OPTION(batch_size), "N", "keys a call (65536)", 1, 1e9},
+    {"repeats", APP_INT, OPTION(repeats), "N", "measurements (7)", 3, 1e6},
+    {"output", APP_TEXT, OPTION(output), "DIR", "also measure checkpoints, there", 0, 0},
+};
+GROUP(bench_ps, "Measuring", BENCH_PS);
 
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);

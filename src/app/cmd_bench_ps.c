@@ -1,0 +1,31 @@
+#include "app/app.h"
+#include "app/bench.h"
+
+#include "trireme/ps.h"
+
+static void tell(void *context, const char *name, const char *unit, double median, double minimum,
+                 double maximum, int32_t repeats) {
+    (void)context;
+    app_say("%-36s %14.6g %-8s (%.6g to %.6g, %d times)\n", name, median, unit, minimum, maximum, (int)repeats);
+    app_json_open();
+    app_json_text("bench", "ps");
+    app_json_text("name", name);
+    app_json_text("unit", unit);
+    app_json_real("median", median);
+    app_json_real("minimum", minimum);
+    app_json_real("maximum", maximum);
+    app_json_int("repeats", repeats);
+    app_json_machine(1);
+    app_json_close();
+}
+
+int app_run_bench_ps(app_context *app) {
+    trm_error err;
+    const app_options *o = &app->o;
+    bool given = app_given(&app->parsed, "repeats");
+    const trm_ps_bench_options options = {.rows = o->rows,
+                                          .batch = o->batch_size,
+                                          .repeats = given ? (int32_t)o->repeats : 0,
+                                          .folder = o->output};
+    return trm_ps_bench(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
+}
