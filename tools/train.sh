@@ -14,6 +14,6 @@ if [ -z "$data" ]; then
 fi
 echo "data: $data" >&2
 exec "$trireme" train resnet50 --data "$data" --image-size 32 --batch-size 128 --epochs 1 \
-    --optimizer momentum --learning-rate 0.05 --momentum 0.9 --weight-decay 5e-4 \
-    --schedule cosine --warmup-steps 40 --eval-every-epochs 1 --log-every 20 \
+    --optimizer momentum --learning-rate 0.01 --momentum 0.9 --weight-decay 5e-4 \
+    --schedule cosine --warmup-steps 100 --eval-every-epochs 1 --log-every 20 \
     --output "${OUTPUT:-runs/resnet50}"

@@ -98,6 +98,7 @@ static int run_command(const app_command *command, int words, int argc, char **a
 }
 
 int main(int argc, char **argv) {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* results appear in order with the lines on stderr */
     static char version[] = "version";
     trm_error err;
     app_program_begin = trm_now_seconds();
