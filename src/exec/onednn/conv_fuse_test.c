@@ -207,8 +207,72 @@ static void gradient(void **state) {
     }
 }
 
+static int64_t output_bytes(const trmi_conv_problem *p) {
+    return p->direction == TRMI_CONV_FORWARD ? trmi_conv_result_count(p) * 4
+           : p->direction == TRMI_CONV_DATA  ? trmi_conv_image_count(p) * 4
+                                             : trmi_conv_weights_count(p) * 4;
+}
+
+/* Runs with `threads`; the output's bytes and then the two sums. owns: caller */
+static char *run_with(const trmi_conv_algorithm *algorithm, const trmi_conv_problem *p, int threads,
+                      const conv_data *t, const extras *e) {
+    trm_error err;
+    void *state;
+    int64_t scratch_bytes, bytes = output_bytes(p), sums = p->epilogue != TRMI_CONV_PLAIN ? p->o * 8 : 0;
+    trmi_onednn other = *trmi_onednn_of(backend);
+    conv_memory m = check_memory(p, t);
+    other.threads = threads;
+    CHECK_OK(algorithm->create(&other, p, &state, &scratch_bytes, &err), err);
+    trmi_conv_args args = check_args(&m, trmi_alloc((size_t)scratch_bytes));
+    args.affine = p->affine ? (trmi_affine){e->scale, e->shift, true} : (trmi_affine){0};
+    args.norm = (trmi_fuse_gradient){.x = e->stored_x, .relu = true, .scale = e->scale,
+                                     .shift = e->shift, .mean = e->mean};
+    args.sum = e->sum, args.sum_x = e->sum_x;
+    CHECK_OK(algorithm->run(state, &args, &err), err);
+    char *out = trmi_alloc((size_t)(bytes + 2 * sums));
+    memcpy(out, p->direction == TRMI_CONV_FORWARD ? m.result
+                : p->direction == TRMI_CONV_DATA  ? m.image
+                                                  : m.weights, (size_t)bytes);
+    memcpy(out + bytes, e->sum, (size_t)sums);
+    memcpy(out + bytes + sums, e->sum_x, (size_t)sums);
+    algorithm->destroy(state);
+    trmi_free(args.scratch);
+    check_memory_free(&m);
+    return out;
+}
+
+/* Our own algorithms give the same bits with any number of threads, sums included. */
+static void same_bits(void **state) {
+    for (int i = 0; i < SHAPES * 3; i++) {
+        trmi_conv_problem p = problem_of((trmi_conv_direction)(i % 3), i / 3, TRM_FLOAT32);
+        p.affine = p.direction != TRMI_CONV_DATA;
+        p.epilogue = p.direction == TRMI_CONV_FORWARD ? TRMI_CONV_STATISTICS
+                     : p.direction == TRMI_CONV_DATA  ? TRMI_CONV_NORM_GRAD
+                                                      : TRMI_CONV_PLAIN;
+        p.o = p.c; /* sums of either length fit */
+        check_finish(&p);
+        conv_data t = check_make(&p);
+        extras e = make_extras(&p);
+        for (int a = 0; trmi_conv_algorithms[a] != NULL; a++) {
+            if (!trmi_conv_algorithms[a]->can(&p) || trmi_conv_algorithms[a] == &trmi_conv_dnnl) {
+                continue;
+            }
+            char *one = run_with(trmi_conv_algorithms[a], &p, 1, &t, &e);
+            for (int threads = 2; threads <= 5; threads += 3) {
+                char *many = run_with(trmi_conv_algorithms[a], &p, threads, &t, &e);
+                int64_t sums = p.epilogue != TRMI_CONV_PLAIN ? 2 * p.o * 8 : 0;
+                assert_memory_equal(one, many, (size_t)(output_bytes(&p) + sums));
+                trmi_free(many);
+            }
+            trmi_free(one);
+        }
+        free_extras(&e);
+        check_free(&t);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(affine), cmocka_unit_test(statistics),
-                                       cmocka_unit_test(gradient)};
+                                       cmocka_unit_test(gradient), cmocka_unit_test(same_bits)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

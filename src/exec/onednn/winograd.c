@@ -235,7 +235,9 @@ static int64_t block_size(const winograd *c) {
     int64_t u_bytes = XI * c->u_xi * 4;
     int64_t budget = u_bytes <= 1 << 20 ? 1100 << 10 : u_bytes <= 4 << 20 ? 3 << 20 : 16 << 20;
     int64_t mr = c->gemm->mr;
-    int64_t most = (c->tiles.count + c->threads - 1) / c->threads;
+    /* The epilogue's sums go by block, so that blocks must not depend on the threads. */
+    int64_t shares = c->problem.epilogue == TRMI_CONV_PLAIN ? c->threads : 4;
+    int64_t most = (c->tiles.count + shares - 1) / shares;
     int64_t tiles = budget / per_tile / mr * mr;
     return trmi_max_i64(1, trmi_min_i64(trmi_max_i64(mr, tiles), most));
 }
