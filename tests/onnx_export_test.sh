@@ -4,8 +4,8 @@
 # environment that this test makes in the build folder.
 set -u
 python=${PYTHON:-python3}
-have() { "$1" -c 'import onnx, onnxruntime' 2> /dev/null; }
-venv=${TRIREME_BUILD:?}/onnxruntime
+have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }
+venv=${TRIREME_BUILD:?}/venv-onnx
 if ! have "$python" && [ -x "$venv/bin/python" ]; then
     python=$venv/bin/python
 fi

@@ -87,6 +87,8 @@ void app_defaults(app_options *o);
 /* ---- help (help.c) ---------------------------------------------------------------------------- */
 void app_help_overview(void);
 void app_help_command(const app_command *command);
+/* "trireme data --help": the commands that begin with the word; false when it is no such line. */
+bool app_help_family(const char *family, const char *flag);
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
@@ -143,6 +145,11 @@ int32_t app_rank_count(const app_context *app);
 TRM_MUST_USE trm_status app_parallel(app_context *app, trm_parallel_options *out, trm_error *err);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
 void app_json_parallel(const app_context *app, const trm_exec *exec);
+
+/* ---- rank tables (cmd_cluster.c) ----------------------------------------------------------------------- */
+
+/* Prints what is in a rank table, with its warnings. Returns the exit code. */
+int app_tell_rank_table(app_context *app, const char *path);
 
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 

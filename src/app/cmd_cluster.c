@@ -41,13 +41,14 @@ static int tell_cluster(app_context *app) {
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
 int app_run_cluster_check(app_context *app) {
+    return app->parsed.arguments_count == 0 ? tell_cluster(app) : app_tell_rank_table(app, app->parsed.arguments[0]);
+}
+
+int app_tell_rank_table(app_context *app, const char *path) {
     trm_error err;
     trm_rank_table *table;
     char *text = NULL;
-    if (app->parsed.arguments_count == 0) {
-        return tell_cluster(app);
-    }
-    trm_status status = trm_rank_table_read(app->parsed.arguments[0], &table, &err);
+    trm_status status = trm_rank_table_read(path, &table, &err);
     if (status != TRM_OK) {
         return app_report(&err);
     }

@@ -76,6 +76,14 @@ static trm_status describe_part(const app_context *app, const char *name, trm_us
 int app_run_data_info(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
+    if (app->parsed.arguments_count > 0) {
+        if (o->data != NULL) {
+            (void)app_fail(&err, TRM_INVALID, "data info: '%.80s' and --data %.80s are two places; give one",
+                           app->parsed.arguments[0], o->data);
+            return app_report(&err);
+        }
+        o->data = app->parsed.arguments[0];
+    }
     app_settle_data(app);
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
     static const char *const names[] = {[TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};

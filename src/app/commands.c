@@ -24,15 +24,16 @@ const app_command app_commands[] = {
      "trireme import resnet50 --from resnet50.safetensors --classes 1000 --output pretrained",
      {&app_group_common, &app_group_dry_run, &app_group_import, &app_group_network}, app_run_import},
     {"inspect", "PATH", 1, 1, "what a file is and what is in it",
-     "Knows checkpoints, safetensors, ONNX, event files, TFRecord, CIFAR batches, .npy and .npz, by content.\n"
+     "Knows checkpoints, safetensors, ONNX, event files, TFRecord, CIFAR batches, .npy and .npz, and rank tables, by\n"
+     "content. "
      "The first fault is named with its place, and the exit code is 3.",
      "trireme inspect runs/a",
      {&app_group_common}, app_run_inspect},
     {"data synth", "", 0, 0, "write the generated set as CIFAR-10 files", NULL,
      "trireme data synth --output shapes --synth-train 10000 --synth-test 2000",
      {&app_group_common, &app_group_dry_run, &app_group_synth}, app_run_data_synth},
-    {"data info", "", 0, 0, "what a dataset has, and whether it is sound", NULL,
-     "trireme data info --data cifar-10-batches-bin",
+    {"data info", "[DIR]", 0, 1, "what a dataset has, and whether it is sound", NULL,
+     "trireme data info cifar-10-batches-bin",
      {&app_group_common, &app_group_data, &app_group_network}, app_run_data_info},
     {"data fetch", "NAME", 1, 1, "fetch a public dataset into the cache (cifar10)",
      "Uses curl or wget; the archive is checked before it is unpacked.",

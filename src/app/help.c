@@ -18,6 +18,30 @@ void app_help_overview(void) {
            "Example: trireme train mlp --data synth --epochs 2\n");
 }
 
+static bool of_family(const app_command *c, const char *family) {
+    size_t length = strlen(family);
+    return strncmp(c->name, family, length) == 0 && c->name[length] == ' ';
+}
+
+bool app_help_family(const char *family, const char *flag) {
+    bool any = false;
+    for (int i = 0; i < app_commands_count; i++) {
+        any = any || of_family(&app_commands[i], family);
+    }
+    if (!any || flag == NULL || (strcmp(flag, "--help") != 0 && strcmp(flag, "-h") != 0)) {
+        return false;
+    }
+    printf("trireme %s OBJECT [--flag VALUE]\n\n", family);
+    for (int i = 0; i < app_commands_count; i++) {
+        const app_command *c = &app_commands[i];
+        if (of_family(c, family)) {
+            printf("  %s %s\n      %s\n      Example: %s\n", c->name, c->arguments, c->summary, c->example);
+        }
+    }
+    printf("\ntrireme %s OBJECT --help says more about each.\n", family);
+    return true;
+}
+
 static void print_flag(const app_flag *f) {
     char left[160];
     const char *dashes = strlen(f->name) == 1 ? "-" : "--";
@@ -127,6 +151,9 @@ int app_run_help(app_context *app) {
             return 0;
         }
         words[count++] = app_commands[i].name;
+    }
+    if (app_help_family(wanted, "--help")) {
+        return 0;
     }
     const char *nearest = app_nearest(wanted, words, count);
     (void)app_fail(&err, TRM_INVALID, "no help on '%.60s'%s%s", wanted,

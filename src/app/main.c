@@ -115,6 +115,9 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) {
         argv[1] = version;
     }
+    if (app_help_family(argv[1], argc > 2 ? argv[2] : NULL)) {
+        return app_output_end(0);
+    }
     for (int i = 0; i < app_commands_count; i++) {
         int words = match(&app_commands[i], argc, argv);
         if (words > 0) {
