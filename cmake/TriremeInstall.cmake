@@ -11,7 +11,7 @@ install(FILES docs/man/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES docs/man/libtrireme.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
 # What a static link needs besides the archive.
-set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libcrypto")
+set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libpng libcrypto")
 set(TRIREME_PRIVATE_LIBS "-lm -lpthread -ldl")
 if(OpenMP_C_FOUND)
   string(APPEND TRIREME_PRIVATE_LIBS " ${OpenMP_C_FLAGS}")

@@ -72,7 +72,7 @@ typedef struct trm_random_options {
 TRM_API TRM_MUST_USE trm_status trm_dataset_random(const trm_random_options *options,
                                                    trm_dataset **out, trm_error *err);
 
-/* root/class/name.jpeg (or .jpg, in any case): the label is the index of the class folder in byte order of
+/* root/class/name.jpeg (or .jpg, .png, in any case): the label is the index of the class folder in byte order of
  * names. Samples are encoded; the first transform must be trm_transform_decode. If the root has
  * folders train and val (or test), the usage chooses between them; TRM_USAGE_ALL reads both. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_usage usage,
@@ -125,7 +125,7 @@ typedef struct trm_transform {
     bool exact;
 } trm_transform;
 
-/* JPEG to RGB. Gray and CMYK content is converted, anything else is TRM_CORRUPT naming the file.
+/* JPEG and PNG to RGB. Gray, palette and CMYK content is converted, alpha dropped, anything else is TRM_CORRUPT naming the file.
  * Unless `exact`, takes libjpeg-turbo's faster chroma upsampling, and decodes at 1/2, 1/4 or 1/8
  * where the following crop or resize still shrinks the result. */
 TRM_API trm_transform trm_transform_decode(bool exact);

@@ -95,7 +95,7 @@ static const topic TOPICS[] = {
     {"data",
      "Data\n"
      "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary form;\n"
-     "    train-*-of-* or validation-*-of-*: ImageNet as TFRecords; folders of .jpeg files: ImageFolder\n"
+     "    train-*-of-* or validation-*-of-*: ImageNet as TFRecords; folders of .jpeg or .png: ImageFolder\n"
      "    (with train and val or test beneath, these are used). --dataset says it where it is not clear.\n"
      "    --data synth generates ten classes of shapes, for machines without data or network.\n"
      "    Training reads the training part only; guide 002 reads all files, test set included (--usage all).\n"

@@ -2,9 +2,10 @@
 #include "fuzz_seed.h"
 
 #include "base/crc32c.h"
-#include "data/jpeg.h"
+#include "data/picture.h"
 #include "data/tfrecord.h"
 
+#include <png.h>
 #include <string.h>
 #include <turbojpeg.h>
 
@@ -30,6 +31,12 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
         return sizeof example + 16;
     }
     static const uint8_t pixels[16 * 16 * 4] = {9, 200, 30, 77};
+    if (index % 6 == 5) {
+        png_image png = {.version = PNG_IMAGE_VERSION, .width = 16, .height = 16,
+                         .format = PNG_FORMAT_RGBA};
+        png_alloc_size_t room = capacity;
+        return png_image_write_to_memory(&png, data, &room, 0, pixels, 0, NULL) ? room : 0;
+    }
     unsigned char *jpeg = data;
     unsigned long bytes = capacity;
     tjhandle handle = tjInitCompress();
@@ -83,12 +90,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         at = next;
     }
     static trmi_scratch scratch;
-    trmi_jpeg jpeg;
-    if (trmi_jpeg_open(&scratch, data, bytes, &jpeg, &err) == TRM_OK &&
-        jpeg.height * jpeg.width < 1 << 20) {
+    trmi_picture picture;
+    if (trmi_picture_open(&scratch, data, bytes, &picture, &err) == TRM_OK &&
+        picture.height * picture.width < 1 << 20) {
         const uint8_t *pixels;
         int64_t row_bytes;
-        (void)trmi_jpeg_decode(&scratch, data, bytes, &jpeg, 1, true, &pixels, &row_bytes, &err);
+        (void)trmi_picture_decode(&scratch, data, bytes, &picture, 1, true, &pixels, &row_bytes, &err);
     }
     return 0;
 }

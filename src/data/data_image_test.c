@@ -6,12 +6,13 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "data/jpeg.h"
+#include "data/picture.h"
 #include "data/tfrecord.h"
 #include "data/transform.h"
 
 #include <math.h>
 #include <sys/stat.h>
+#include <png.h>
 #include <turbojpeg.h>
 #include <unistd.h>
 
@@ -174,9 +175,99 @@ static void jpeg_is_decoded_by_content(void **state) {
         CHECK_CLOSE(result[i] / 255, color * black / 255 / 255, 0.04);
     }
     tjFree(cmyk);
-    CHECK_FAILS(run_jpeg(steps, 3, "\x89PNG\r\n\x1a\n....", 12, &err), TRM_CORRUPT, err,
-                "found a PNG image");
+    CHECK_FAILS(run_jpeg(steps, 3, "GIF89a......", 12, &err), TRM_CORRUPT, err, "found a GIF image");
     CHECK_FAILS(run_jpeg(steps, 3, "", 0, &err), TRM_CORRUPT, err, "found an empty file");
+}
+
+typedef struct png_case {
+    const char *name;
+    int color, depth, channels;
+    bool interlaced;
+} png_case;
+
+typedef struct png_sink {
+    uint8_t *data;
+    size_t bytes;
+} png_sink;
+
+static void sink_write(png_structp png, png_bytep data, size_t count) {
+    png_sink *sink = png_get_io_ptr(png);
+    sink->data = realloc(sink->data, sink->bytes + count);
+    memcpy(sink->data + sink->bytes, data, count);
+    sink->bytes += count;
+}
+
+/* Sample `c` of the stored picture: 8 bits of it. */
+static uint8_t png_sample(int y, int x, int c) { return (uint8_t)(y * 7 + x * 3 + c * 50); }
+
+static png_sink make_png(const png_case *test, int height, int width) {
+    png_sink sink = {0};
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png_create_info_struct(png);
+    int bytes = test->depth / 8;
+    uint8_t *pixels = malloc((size_t)(height * width * test->channels * bytes));
+    png_bytep *rows = malloc((size_t)height * sizeof *rows);
+    for (int y = 0; y < height; y++) {
+        rows[y] = pixels + y * width * test->channels * bytes;
+        for (int i = 0; i < width * test->channels; i++) {
+            rows[y][i * bytes] = png_sample(y, i / test->channels, i % test->channels);
+            if (bytes == 2) { /* big-endian: the low byte is lost */
+                rows[y][i * bytes + 1] = (uint8_t)i;
+            }
+        }
+    }
+    png_set_write_fn(png, &sink, sink_write, NULL);
+    png_set_IHDR(png, info, (png_uint_32)width, (png_uint_32)height, test->depth, test->color,
+                 test->interlaced ? PNG_INTERLACE_ADAM7 : PNG_INTERLACE_NONE, 0, 0);
+    png_color palette[256];
+    for (int i = 0; i < 256; i++) {
+        palette[i] = (png_color){(png_byte)i, (png_byte)(255 - i), (png_byte)(i ^ 0x55)};
+    }
+    if (test->color == PNG_COLOR_TYPE_PALETTE) {
+        png_set_PLTE(png, info, palette, 256);
+    }
+    png_write_info(png, info);
+    png_write_image(png, rows);
+    png_write_end(png, NULL);
+    png_destroy_write_struct(&png, &info);
+    free(rows);
+    free(pixels);
+    return sink;
+}
+
+/* What each colour type means, sample by sample; alpha is dropped. */
+static int png_expected(const png_case *test, int y, int x, int c) {
+    if (test->color == PNG_COLOR_TYPE_PALETTE) {
+        int i = png_sample(y, x, 0);
+        return c == 0 ? i : c == 1 ? 255 - i : (i ^ 0x55);
+    }
+    return png_sample(y, x, test->channels < 3 ? 0 : c);
+}
+
+static void png_is_decoded_exactly(void **state) {
+    static const png_case cases[] = {
+        {"rgb", PNG_COLOR_TYPE_RGB, 8, 3, false},     {"gray", PNG_COLOR_TYPE_GRAY, 8, 1, false},
+        {"rgba", PNG_COLOR_TYPE_RGBA, 8, 4, false},   {"gray+alpha", PNG_COLOR_TYPE_GRAY_ALPHA, 8, 2, false},
+        {"palette", PNG_COLOR_TYPE_PALETTE, 8, 1, false}, {"rgb of 16 bits", PNG_COLOR_TYPE_RGB, 16, 3, false},
+        {"interlaced rgb", PNG_COLOR_TYPE_RGB, 8, 3, true}};
+    trm_error err;
+    trm_transform steps[] = {trm_transform_decode(true), trm_transform_center_crop(30, 41),
+                             trm_transform_type_cast(TRM_FLOAT32)};
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        png_sink png = make_png(&cases[k], 30, 41);
+        CHECK_OK(run_jpeg(steps, 3, png.data, png.bytes, &err), err);
+        for (int i = 0; i < 30 * 41 * 3; i++) {
+            int expected = png_expected(&cases[k], i / (41 * 3), i / 3 % 41, i % 3);
+            if ((int)result[i] != expected) {
+                fail_msg("%s, element %d: %g, expected %d", cases[k].name, i, (double)result[i], expected);
+            }
+        }
+        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes - 30, &err), TRM_CORRUPT, err, "damaged PNG data");
+        CHECK_FAILS(run_jpeg(steps, 3, png.data, 20, &err), TRM_CORRUPT, err, "damaged PNG header");
+        png.data[png.bytes - 40] ^= 0x40; /* a checksum does not fit */
+        CHECK_FAILS(run_jpeg(steps, 3, png.data, png.bytes, &err), TRM_CORRUPT, err, "damaged PNG data");
+        free(png.data);
+    }
 }
 
 static void small_decodes_look_like_full_ones(void **state) {
@@ -237,7 +328,7 @@ static void class_folders_are_read(void **state) {
         trm_dataset_destroy(data);
     }
     /* One of them is damaged: the file is named, and the position stays. */
-    write_file("train/b/1.jpg", "\x89PNG1234567", 11);
+    write_file("train/b/1.jpg", "GIF89a12345", 11);
     CHECK_OK(trm_dataset_image_folder(folder, 0, &data, &err), err);
     trm_transform steps[] = {trm_transform_decode(false), trm_transform_resize(16, 16, 0)};
     CHECK_OK(trm_dataset_map(data, steps, 2, &err), err);
@@ -246,7 +337,7 @@ static void class_folders_are_read(void **state) {
     for (int again = 0; again < 2; again++) {
         int64_t epoch, index;
         CHECK_FAILS(trm_dataset_next(data, &batch, &err), TRM_CORRUPT, err, "train/b/1.jpg");
-        assert_non_null(strstr(err.message, "a PNG image"));
+        assert_non_null(strstr(err.message, "a GIF image"));
         trm_dataset_position(data, &epoch, &index);
         assert_int_equal(index, 1);
     }
@@ -255,9 +346,9 @@ static void class_folders_are_read(void **state) {
     trm_dataset_destroy(data);
     unlink(in_folder("val/b/9.jpeg"));
     CHECK_FAILS(trm_dataset_image_folder(folder, TRM_USAGE_TEST, &data, &err), TRM_IO, err,
-                "without JPEG");
-    write_file("train/c/z.png", "x", 1);
-    CHECK_FAILS(trm_dataset_image_folder(folder, 0, &data, &err), TRM_UNSUPPORTED, err, "z.png");
+                "without JPEG or PNG");
+    write_file("train/c/z.webp", "x", 1);
+    CHECK_FAILS(trm_dataset_image_folder(folder, 0, &data, &err), TRM_UNSUPPORTED, err, "z.webp");
     CHECK_FAILS(trm_dataset_image_folder(in_folder("val/b"), 0, &data, &err), TRM_IO, err,
                 "no class folders");
     CHECK_FAILS(trm_dataset_image_folder("/not/there", 0, &data, &err), TRM_IO, err, "/not/there");
@@ -552,6 +643,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resize_agrees_with_pytorch),
         cmocka_unit_test(jpeg_is_decoded_by_content),
+        cmocka_unit_test(png_is_decoded_exactly),
         cmocka_unit_test(small_decodes_look_like_full_ones),
         cmocka_unit_test_setup_teardown(class_folders_are_read, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(lack_of_memory_is_an_error, make_folder, remove_folder),

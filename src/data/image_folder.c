@@ -28,16 +28,16 @@ typedef struct folder {
     char **classes;
 } folder;
 
-typedef enum content { CONTENT_OTHER, CONTENT_JPEG, CONTENT_UNREAD } content;
+typedef enum content { CONTENT_OTHER, CONTENT_PICTURE, CONTENT_UNREAD } content;
 
 static content content_of(const char *name) {
-    static const char *const unread[] = {".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"};
+    static const char *const unread[] = {".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"};
     const char *dot = strrchr(name, '.');
     if (dot == NULL || dot == name) {
         return CONTENT_OTHER;
     }
-    if (strcasecmp(dot, ".jpeg") == 0 || strcasecmp(dot, ".jpg") == 0) {
-        return CONTENT_JPEG;
+    if (strcasecmp(dot, ".jpeg") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".png") == 0) {
+        return CONTENT_PICTURE;
     }
     for (size_t i = 0; i < sizeof unread / sizeof *unread; i++) {
         if (strcasecmp(dot, unread[i]) == 0) {
@@ -110,10 +110,10 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         content kind = content_of(names[i]);
         if (kind == CONTENT_UNREAD) {
-            status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s/%s: only JPEG is read; convert it", path,
+            status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s/%s: only JPEG and PNG are read; convert it", path,
                                names[i]);
         }
-        if (kind != CONTENT_JPEG) {
+        if (kind != CONTENT_PICTURE) {
             continue;
         }
         char *tail = trmi_arena_printf(&set->arena, "%s/%s/%s", below, class_name, names[i]);
@@ -126,7 +126,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
     }
     free(names);
     if (status == TRM_OK && set->base.count == before) {
-        status = TRMI_FAIL(err, TRM_IO, "%s: a class folder without JPEG images", path);
+        status = TRMI_FAIL(err, TRM_IO, "%s: a class folder without JPEG or PNG images", path);
     }
     return status;
 }

@@ -1,29 +1,11 @@
-#include "data/jpeg.h"
+#include "data/picture.h"
 
 #include "base/error.h"
 
 #include <string.h>
 #include <turbojpeg.h>
 
-enum { SIDE_MAX = 65500, SLACK_BYTES = 16 };
-static const int64_t pixels_max = (int64_t)256 << 20;
-
-static const char *format_of(const uint8_t *data, size_t bytes) {
-    static const struct {
-        const char *name;
-        const char *magic;
-        size_t length;
-    } formats[] = {{"a PNG image", "\x89PNG", 4},  {"a GIF image", "GIF8", 4},
-                   {"a BMP image", "BM", 2},       {"a WebP image or other RIFF file", "RIFF", 4},
-                   {"a TIFF image", "II*\0", 4},   {"a TIFF image", "MM\0*", 4},
-                   {"an HTML page", "<", 1},       {"a gzip archive", "\x1f\x8b", 2}};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (bytes >= formats[i].length && memcmp(data, formats[i].magic, formats[i].length) == 0) {
-            return formats[i].name;
-        }
-    }
-    return bytes == 0 ? "an empty file" : "no image that we know";
-}
+enum { SLACK_BYTES = 16 };
 
 /* Looks for an APP14 "Adobe" segment before the scan. */
 static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
@@ -47,12 +29,8 @@ static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
     return false;
 }
 
-trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes, trmi_jpeg *out,
-                          trm_error *err) {
-    if (bytes < 3 || data[0] != 0xFF || data[1] != 0xD8 || data[2] != 0xFF) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "expected a JPEG image, found %s; convert it to JPEG",
-                         format_of(data, bytes));
-    }
+trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
+                          trmi_picture *out, trm_error *err) {
     if (scratch->decoder == NULL) {
         scratch->decoder = tjInitDecompress();
         if (scratch->decoder == NULL) {
@@ -67,13 +45,8 @@ trm_status trmi_jpeg_open(trmi_scratch *scratch, const uint8_t *data, size_t byt
         return TRMI_FAIL(err, TRM_CORRUPT, "damaged JPEG header: %s",
                          failed ? tjGetErrorStr2(scratch->decoder) : "no image follows");
     }
-    if (width < 1 || height < 1 || width > SIDE_MAX || height > SIDE_MAX ||
-        (int64_t)width * height > pixels_max) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a JPEG image of %d x %d, at most %d a side expected",
-                         width, height, SIDE_MAX);
-    }
     bool cmyk = space == TJCS_CMYK || space == TJCS_YCCK;
-    *out = (trmi_jpeg){.height = height,
+    *out = (trmi_picture){.height = height,
                        .width = width,
                        .cmyk = cmyk,
                        .inverted = cmyk && has_adobe_marker(data, bytes)};
@@ -98,7 +71,7 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
 static bool harmless(const char *warning) { return strstr(warning, "extraneous bytes") != NULL; }
 
 trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t bytes,
-                            const trmi_jpeg *jpeg, int divisor, bool exact,
+                            const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {
     int64_t width = (jpeg->width + divisor - 1) / divisor;
     int64_t height = (jpeg->height + divisor - 1) / divisor;
@@ -124,7 +97,7 @@ trm_status trmi_jpeg_decode(trmi_scratch *scratch, const uint8_t *data, size_t b
     return TRM_OK;
 }
 
-void trmi_jpeg_close(trmi_scratch *scratch) {
+void trmi_picture_close(trmi_scratch *scratch) {
     if (scratch->decoder != NULL) {
         tjDestroy(scratch->decoder);
         scratch->decoder = NULL;

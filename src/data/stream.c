@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "data/jpeg.h"
+#include "data/picture.h"
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ void trmi_scratch_free(trmi_scratch *scratch) {
     for (int i = 0; i < TRMI_SCRATCH_KINDS; i++) {
         trmi_free(scratch->data[i]);
     }
-    trmi_jpeg_close(scratch);
+    trmi_picture_close(scratch);
     *scratch = (trmi_scratch){0};
 }
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/rng.h"
-#include "data/jpeg.h"
+#include "data/picture.h"
 #include "data/pixels.h"
 
 #include <math.h>
@@ -221,25 +221,25 @@ static trm_status decode(const trmi_chain *chain, view *v, trmi_scratch *scratch
     bool exact = chain->steps[*step].exact;
     bool resizing = *step + 1 < chain->count && resizes(&chain->steps[*step + 1]);
     trmi_resize_plan plan = {.height = 0};
-    trmi_jpeg jpeg;
+    trmi_picture picture;
     int divisor = 1;
-    TRMI_TRY(trmi_jpeg_open(scratch, sample->data, sample->bytes, &jpeg, err));
+    TRMI_TRY(trmi_picture_open(scratch, sample->data, sample->bytes, &picture, err));
     if (resizing) {
         d.counter += 16;
         ++*step;
-        plan = plan_resize(chain, step, jpeg.height, jpeg.width, &d);
-        while (!exact && divisor < 8 &&
+        plan = plan_resize(chain, step, picture.height, picture.width, &d);
+        while (!exact && !picture.png && divisor < 8 &&
                plan.rect.height / (divisor * 2) >= (double)plan.full_height &&
                plan.rect.width / (divisor * 2) >= (double)plan.full_width) {
             divisor *= 2;
         }
     }
-    TRMI_TRY(trmi_jpeg_decode(scratch, sample->data, sample->bytes, &jpeg, divisor, exact, &v->data,
+    TRMI_TRY(trmi_picture_decode(scratch, sample->data, sample->bytes, &picture, divisor, exact, &v->data,
                               &v->row, err));
     v->pixel = 3;
     v->channel = 1;
-    v->rows = v->height = (jpeg.height + divisor - 1) / divisor;
-    v->columns = v->width = (jpeg.width + divisor - 1) / divisor;
+    v->rows = v->height = (picture.height + divisor - 1) / divisor;
+    v->columns = v->width = (picture.width + divisor - 1) / divisor;
     if (!resizing) {
         return TRM_OK;
     }
