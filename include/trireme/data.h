@@ -234,6 +234,9 @@ TRM_API int64_t trm_dataset_class_count(const trm_dataset *dataset);
 /* Name, dtype and shape of the batch's fields; tensor.data is NULL. False once index is too big or
  * if the pipeline does not check. A ragged field (see data_click.h) shows its largest size. */
 TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out);
+/* Bytes of the batches that reading keeps: those made ahead and the one lent out. 0 if the pipeline
+ * does not check. Images under way in the workers come on top. */
+TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
 /* The whole pipeline as a JSON object: source, files, count, verbs, transforms, fields.
  *   owns  caller, free with trm_dataset_text_free; NULL if memory is out */
 TRM_API char *trm_dataset_describe(trm_dataset *dataset);

@@ -182,7 +182,9 @@ TRM_API void trm_exec_set_step(trm_exec *exec, uint64_t step);
 
 typedef struct trm_exec_info {
     int64_t parameter_count; /* elements trained */
-    int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, other_bytes, total_bytes;
+    int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, other_bytes;
+    int64_t overhead_bytes; /* outside these arenas: kernels' tables, program, the library's code */
+    int64_t total_bytes;    /* by which a process that trains with this exec grows */
     double flops;             /* of one forward_backward (or forward) */
     double predicted_seconds; /* of one step */
     double create_seconds;

@@ -96,7 +96,8 @@ int app_run_bench_train(app_context *app) {
         status = app_dataset_random(&app->o, &data, &err);
     }
     if (status == TRM_OK) {
-        before = trm_resident_bytes();
+        /* What the process is without the model, with the batches to come. */
+        before = trm_resident_bytes() + trm_dataset_buffer_bytes(data);
         status = app_make_model(app, name, data, false, &network, &model, &err);
     }
     if (status == TRM_OK) {

@@ -39,6 +39,7 @@ static void tell_json(const char *name, const app_options *o, const trm_exec_inf
     app_json_int("slot_bytes", info->slot_bytes);
     app_json_int("activation_bytes", info->activation_bytes);
     app_json_int("other_bytes", info->other_bytes);
+    app_json_int("overhead_bytes", info->overhead_bytes);
     app_json_int("total_bytes", info->total_bytes);
     app_json_close_object();
     app_json_real("flops", info->flops);

@@ -67,6 +67,17 @@ void trmi_unmap(void *memory, size_t bytes) {
     }
 }
 
+size_t trmi_map_resident(size_t bytes) {
+    char text[64] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    bool huge = file != NULL && fgets(text, sizeof text, file) != NULL && strstr(text, "[never]") == NULL;
+    if (file != NULL) {
+        fclose(file);
+    }
+    size_t page = huge ? HUGE_PAGE_BYTES : 4096;
+    return (bytes + page - 1) / page * page;
+}
+
 struct trmi_arena_chunk {
     trmi_arena_chunk *next;
     size_t used;

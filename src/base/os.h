@@ -56,8 +56,9 @@ double trmi_os_wall(void);
 int trmi_os_cpu_count(void);
 /* Bytes of physical memory that this process may use: the smaller of RAM and its cgroup limit. */
 int64_t trmi_os_memory_bytes(void);
-/* Peak resident bytes of this process so far. */
+/* Resident bytes of this process: the most so far, and now. */
 int64_t trmi_os_peak_bytes(void);
+int64_t trmi_os_resident_bytes(void);
 /* "$XDG_CACHE_HOME/trireme" or "$HOME/.cache/trireme", made if missing; false without either. */
 bool trmi_os_cache_dir(char *path, size_t size);
 

@@ -334,6 +334,15 @@ int64_t trmi_os_peak_bytes(void) {
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
+int64_t trmi_os_resident_bytes(void) {
+    char line[128];
+    long long pages = 0;
+    return read_line("/proc/self/statm", line, sizeof line) &&
+                   sscanf(line, "%*d %lld", &pages) == 1
+               ? pages * (int64_t)sysconf(_SC_PAGESIZE)
+               : 0;
+}
+
 bool trmi_os_cache_dir(char *path, size_t size) {
     const char *base = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");

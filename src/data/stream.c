@@ -165,10 +165,26 @@ static trm_status worker_start(trm_dataset *dataset, trmi_worker *worker, trmi_s
     return TRM_OK;
 }
 
-trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
+/* One more than the depth: the caller holds one. */
+static int64_t slots_each(const trm_dataset *dataset) {
     int64_t workers = trmi_max_i64(dataset->threads, 1);
-    /* One more than the depth: the caller holds one. */
-    int64_t each = dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
+    return dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
+}
+
+int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
+    if (trmi_dataset_seal(dataset, NULL) != TRM_OK) {
+        return 0;
+    }
+    int64_t bytes = dataset->batch_size * (int64_t)sizeof(int64_t); /* indices */
+    for (int32_t i = 0; i < dataset->field_count; i++) {
+        const trmi_field *field = &dataset->fields[i];
+        bytes += trm_shape_count(&field->shape) * (int64_t)trm_dtype_bytes(field->dtype);
+    }
+    return bytes * trmi_max_i64(dataset->threads, 1) * slots_each(dataset);
+}
+
+trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
+    int64_t workers = trmi_max_i64(dataset->threads, 1), each = slots_each(dataset);
     dataset->workers = trmi_alloc((size_t)workers * sizeof *dataset->workers);
     dataset->slots = trmi_alloc((size_t)(workers * each) * sizeof *dataset->slots);
     if (dataset->workers == NULL || dataset->slots == NULL) {

@@ -170,15 +170,19 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
                          trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
     TRMI_TRY(trmi_parallel_before_compile(exec, err));
+    int64_t before = trmi_os_resident_bytes();
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile(exec, graph, options, err));
     if (exec->share != NULL) {
         TRMI_TRY(move_to_shared(exec, err));
     }
+    exec->overhead_bytes = trmi_os_resident_bytes() - before;
     TRMI_TRY(take_memory(exec, options, err));
+    before = trmi_os_resident_bytes();
     TRMI_TRY(bind_kernels(exec, err));
-    TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(make_outputs(exec, err));
+    exec->overhead_bytes += trmi_os_resident_bytes() - before;
+    TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
     if (exec->share == NULL) {

@@ -38,6 +38,7 @@ struct trm_exec {
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
     double create_seconds, step_seconds;
+    int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
 };
 

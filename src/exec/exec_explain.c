@@ -8,6 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Kernels' tables, the compiled program and the back-end's code, as creation found them; the graph
+ * of another exec may have brought some of it before. And the ends of the last pages. */
+static int64_t overhead_bytes(const trm_exec *exec) {
+    int64_t bytes = exec->overhead_bytes;
+    for (int a = 1; a < TRMI_ARENAS; a++) {
+        int64_t used = exec->program->arena_bytes[a];
+        bytes += exec->owned[a] != NULL ? (int64_t)trmi_map_resident((size_t)used) - used : 0;
+    }
+    int64_t slots = trmi_update_bytes(exec->update), count = trmi_update_slots(exec->update);
+    for (int64_t i = 0; i < count; i++) {
+        bytes += (int64_t)trmi_map_resident((size_t)(slots / count)) - slots / count;
+    }
+    return bytes > 0 ? bytes : 0;
+}
+
 void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     const trm_program *p = exec->program;
     *out = (trm_exec_info){
@@ -19,11 +34,12 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH],
+        .overhead_bytes = overhead_bytes(exec),
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,
     };
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
-                       out->activation_bytes + out->other_bytes;
+                       out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
         out->flops += p->steps[i].cost.flops;
         out->predicted_seconds += p->steps[i].predicted_seconds;
@@ -64,11 +80,12 @@ static void explain_json(const trm_exec *exec, const trm_exec_info *info, trmi_t
     trmi_text_printf(text,
                      "{\"backend\":\"%s\",\"threads\":%d,\"parameters\":%lld,\"memory\":{"
                      "\"parameters\":%lld,\"gradients\":%lld,\"slots\":%lld,\"activations\":%lld,"
-                     "\"other\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
+                     "\"other\":%lld,\"overhead\":%lld,\"total\":%lld},\"flops\":%.0f,\"predicted_seconds\":",
                      exec->backend->name, exec->env.threads, (long long)info->parameter_count,
                      (long long)info->parameter_bytes, (long long)info->gradient_bytes,
                      (long long)info->slot_bytes, (long long)info->activation_bytes,
-                     (long long)info->other_bytes, (long long)info->total_bytes, info->flops);
+                     (long long)info->other_bytes, (long long)info->overhead_bytes,
+                     (long long)info->total_bytes, info->flops);
     trmi_text_json_number(text, info->predicted_seconds);
     trmi_text_printf(text, ",\"plan_seconds\":");
     trmi_text_json_number(text, p->plan_seconds);
@@ -110,13 +127,13 @@ static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_t
     trmi_text_printf(text,
                      "\n%d steps, %d reorders, %d fused norms; back-end %s, %d threads\n"
                      "%lld parameters; memory: parameters %.1f MB, gradients %.1f MB, slots %.1f MB, "
-                     "activations %.1f MB, other %.1f MB, total %.1f MB\n"
+                     "activations %.1f MB, other %.1f MB, overhead %.1f MB, total %.1f MB\n"
                      "%.2f GFLOP a step, predicted %.1f ms; planned in %.1f ms, created in %.1f ms\n",
                      p->steps_count, reorders, fused, exec->backend->name, exec->env.threads,
                      (long long)info->parameter_count, (double)info->parameter_bytes / 1e6,
                      (double)info->gradient_bytes / 1e6, (double)info->slot_bytes / 1e6,
                      (double)info->activation_bytes / 1e6, (double)info->other_bytes / 1e6,
-                     (double)info->total_bytes / 1e6, info->flops / 1e9,
+                     (double)info->overhead_bytes / 1e6, (double)info->total_bytes / 1e6, info->flops / 1e9,
                      info->predicted_seconds * 1e3, p->plan_seconds * 1e3,
                      exec->create_seconds * 1e3);
 }

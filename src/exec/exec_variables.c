@@ -75,18 +75,31 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
     return (char *)trmi_update_slot(exec->update, slot) + b->offset;
 }
 
+/* Values are made in plain layout: in their place where that is theirs, else in the gradient's place,
+ * which nobody uses yet and which is zero again afterwards. */
 static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
     const trm_variable *v = &exec->variables[index];
     const trmi_buffer *b = &p->buffers[exec->variable_buffers[index]];
     const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
-    void *plain = trmi_alloc((size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype));
+    size_t bytes = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
+    bool in_place = b->layout == TRMI_PLAIN;
+    bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
+    void *plain = in_place  ? trmi_exec_variable_address(exec, index)
+                  : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset
+                            : trmi_alloc(bytes);
     if (plain == NULL) {
         return false;
     }
     trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
-    trm_exec_write(exec, index, plain);
-    trmi_free(plain);
+    if (!in_place) {
+        trm_exec_write(exec, index, plain);
+    }
+    if (borrows) {
+        memset(plain, 0, bytes);
+    } else if (!in_place) {
+        trmi_free(plain);
+    }
     return true;
 }
 

@@ -161,6 +161,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
                                    trm_error *err) {
     bool data = p->direction == TRMI_CONV_DATA;
     *g = (trmi_conv_geometry){
+        .arena = {.chunk_bytes = 4096}, /* tables are small, and there are three a layer */
         .n = p->n,
         .in_h = data ? p->oh : p->h, .in_w = data ? p->ow : p->w, .in_c = data ? p->o : p->c,
         .out_h = data ? p->h : p->oh, .out_w = data ? p->w : p->ow, .out_c = data ? p->c : p->o,

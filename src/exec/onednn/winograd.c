@@ -280,7 +280,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
     *c = (winograd){.problem = *p, .gemm = trmi_gemm(), .isa = trmi_winograd(),
-                    .threads = backend->threads};
+                    .threads = backend->threads, .arena = {.chunk_bytes = 1024}};
     trmi_winograd_tiles_init(&c->tiles, p);
     int64_t nr = c->gemm->nr;
     c->k_blocks = (c->tiles.in_c + TRMI_TILE_K - 1) / TRMI_TILE_K;
