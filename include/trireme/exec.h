@@ -84,6 +84,7 @@ typedef struct trm_exec_options {
     const trm_node *outputs; /* readable after a step, beside the loss */
     int32_t outputs_count;
     trm_optimizer_options optimizer;
+    bool updated_elsewhere; /* by parameter servers: no slots, and trm_exec_update is refused */
     const char *backend;    /* "onednn" (default) or "ref" */
     trm_precision precision;
     int threads;            /* 0 = the CPUs that this process may use */

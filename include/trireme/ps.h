@@ -55,6 +55,10 @@ typedef enum trm_row_init_kind {
 typedef struct trm_row_init {
     trm_row_init_kind kind;
     float value, scale;
+    /* Not 0: the rows are those of a [.., width] array that was filled element by element from this
+     * stream of random numbers, as parameters of a network are (so that a table begins with the same
+     * values here as on one device). */
+    uint64_t stream;
 } trm_row_init;
 
 /* Which new keys get a row. Until then their gradients are dropped whole and pulls see the initial
@@ -212,6 +216,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options
                                                      trm_ps_client **out, trm_error *err);
 /* Tells the servers that this worker has finished; unanswered pushes are lost (flush first). */
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
+/* How the servers run, and the number of the batch that comes next in this worker's life: when it was
+ * started again, behind those that the servers have seen from it. */
+TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);
+TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
 /* Declares a table on all servers. Workers declare the same tables in the same order.
  *   errors  INVALID (options; or another worker declared it differently) */
 TRM_API TRM_MUST_USE trm_status trm_ps_client_table(trm_ps_client *client,
@@ -242,6 +250,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_batch_add(trm_ps_batch *batch, int32_t ta
  */
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err);
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err);
+
+/* Reads what is there now, in no worker's order: waits for no bound, is no batch. For saving and
+ * looking.   errors  as pull */
+TRM_API TRM_MUST_USE trm_status trm_ps_read(trm_ps_batch *batch, trm_error *err);
 
 typedef struct trm_ps_push_options {
     float rate_scale; /* times the tables' learning rates: a schedule; 0 = 1 */

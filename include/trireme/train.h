@@ -22,6 +22,7 @@
 #include "trireme/data.h"
 #include "trireme/exec.h"
 #include "trireme/graph.h"
+#include "trireme/ps.h"
 #include "trireme/save.h"
 
 #ifdef __cplusplus
@@ -91,6 +92,19 @@ TRM_API double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step
 
 typedef struct trm_model trm_model;
 
+/* Parameters on servers (trireme/ps.h): embedding tables, whatever they are gathered from by trm_embedding, and
+ * dense variables. Nothing of a table's size is held here. The servers run the optimiser.
+ * Each rank of `parallel` needs a client of its own. */
+typedef struct trm_ps_training {
+    trm_ps_client *client;  /* NULL = no servers. Borrowed; outlives the model */
+    bool tables_only;       /* hybrid: dense parameters stay here, and are reduced over `parallel` */
+    bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed */
+    /* May change what a table is like before it is declared (rows' dtype, admission, expiry, the
+     * optimiser of rows): the same on every worker. */
+    void (*table)(void *context, trm_table_options *options);
+    void *context;
+} trm_ps_training;
+
 typedef struct trm_model_options {
     trm_network network;
     void *network_context; /* must outlive the model, as loss_context */
@@ -109,6 +123,9 @@ typedef struct trm_model_options {
     /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own shard of
      * the data, and losses, samples and evaluations are those of all ranks together. */
     trm_parallel_options parallel;
+    /* trm_model_train then trains on the servers, and trm_model_global_step is theirs: updates by all workers.
+     * Position and weights are the servers', so that save, resume and load are not for this model. */
+    trm_ps_training ps;
     bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;

@@ -199,6 +199,7 @@ trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *optio
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
     }
     exec->share = options->share;
+    exec->updated_elsewhere = options->updated_elsewhere;
     exec->optimizer = options->optimizer;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;

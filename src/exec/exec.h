@@ -26,6 +26,7 @@ struct trm_exec {
     trmi_env env;
     void *owned[TRMI_ARENAS]; /* arenas to free */
     const trm_exec *share;
+    bool updated_elsewhere;
     trm_optimizer_options optimizer;
     trmi_update *update;
     int32_t accumulate, accumulated;
@@ -46,6 +47,10 @@ struct trm_exec {
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
+/* Where a parameter and its gradient are; *plain says whether as a plain array of float32. False if
+ * there is no such parameter, or it has no (dense) gradient. */
+bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
+                     bool *plain);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 /* exec_update.c */

@@ -7,7 +7,11 @@
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     int64_t count = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float) : 0;
-    int32_t segments_count = p->training ? p->params_count : 0;
+    if (exec->updated_elsewhere) {
+        count = 0;
+        exec->optimizer = (trm_optimizer_options){.kind = TRM_SGD}; /* no slots */
+    }
+    int32_t segments_count = count > 0 ? p->params_count : 0;
     trmi_update_segment *segments =
         trmi_arena_alloc(&exec->memory, (size_t)(segments_count + 1) * sizeof *segments);
     if (segments == NULL) {
@@ -19,7 +23,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
             .offset = b->offset / (int64_t)sizeof(float),
             .count = b->bytes / (int64_t)sizeof(float),
             .decay = exec->optimizer.decay_all || b->shape.rank > 1,
-            .sparse = p->params[i].sparse_rows != 0,
+            .sparse = p->params[i].sparse_rows != 0 || p->params[i].remote,
             .rows = p->params[i].sparse_rows != 0
                         ? trm_shape_count(&p->buffers[p->params[i].sparse_ids].shape)
                         : 0,
@@ -67,6 +71,9 @@ static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate,
 trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
     if (!exec->program->training) {
         return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
+    }
+    if (exec->updated_elsewhere) {
+        return TRMI_FAIL(err, TRM_INVALID, "the parameters of this executor are updated elsewhere");
     }
     if (exec->accumulator != NULL && exec->accumulated != exec->accumulate) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -143,6 +143,23 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
                         b->weights);
 }
 
+bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
+                     bool *plain) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_param *param = &p->params[i];
+        if (strcmp(p->buffers[param->param_buffer].name, name) != 0 || param->grad_buffer == 0) {
+            continue;
+        }
+        const trmi_buffer *b = &p->buffers[param->param_buffer];
+        *values = (float *)(void *)(exec->env.arena[b->arena] + b->offset);
+        *gradient = (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset);
+        *plain = b->layout == TRMI_PLAIN;
+        return true;
+    }
+    return false;
+}
+
 static void densify(const trm_exec *exec, const trmi_param *param, float *data) {
     const trm_program *p = exec->program;
     const trmi_buffer *ids = &p->buffers[param->sparse_ids];

@@ -69,7 +69,7 @@ static void fill_items(trm_exec *exec, bool measured) {
         p->items[i] = (trmi_bucket_item){
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
-            .skip = param->grad_buffer == 0 || trmi_parallel_is_layerwise(p, param->name)};
+            .skip = param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name)};
     }
 }
 

@@ -30,6 +30,7 @@ typedef union trmi_attrs {
     struct {
         trm_init init;
         bool trainable;
+        bool remote; /* parameter: filled before each step by its owner elsewhere (graph/detach.h) */
     } leaf;
     struct {
         const void *data; /* in the graph's arena */
@@ -200,6 +201,14 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
 /* A value's full text for messages: "conv1 [32, 64, 8, 8] float32". */
 const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size);
 
+/* An initialiser as numbers: constant `value`, or drawn from `stream` and times `scale`: normal, or
+ * uniform in +-scale. Element i is number i % 4 of Philox block i / 4. */
+typedef struct trmi_init_rule {
+    enum { TRMI_INIT_CONSTANT, TRMI_INIT_UNIFORM, TRMI_INIT_NORMAL } kind;
+    double value, scale;
+    uint64_t stream;
+} trmi_init_rule;
+trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape);
 /* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name, element). */
 void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                     trm_dtype dtype, void *data);

@@ -150,47 +150,55 @@ static void store(void *data, trm_dtype dtype, int64_t index, float value) {
     }
 }
 
-void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
-                    trm_dtype dtype, void *data) {
-    int64_t count = trm_shape_count(shape);
-    double fan_in, fan_out, bound = 0, deviation = 0;
+trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape) {
+    double fan_in, fan_out;
+    trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
     fans(shape, &fan_in, &fan_out);
     switch (init) {
     case TRM_INIT_ZERO:
     case TRM_INIT_ONE:
-        for (int64_t i = 0; i < count; i++) {
-            store(data, dtype, i, init == TRM_INIT_ONE ? 1.0f : 0.0f);
-        }
-        return;
+        return (trmi_init_rule){.kind = TRMI_INIT_CONSTANT, .value = init == TRM_INIT_ONE};
     case TRM_INIT_HE_NORMAL_FAN_OUT:
-        deviation = sqrt(2 / fan_out);
+        rule.kind = TRMI_INIT_NORMAL;
+        rule.scale = sqrt(2 / fan_out);
         break;
     case TRM_INIT_HE_UNIFORM:
-        bound = sqrt(6 / fan_in);
+        rule.scale = sqrt(6 / fan_in);
         break;
     case TRM_INIT_LINEAR:
-        bound = 1 / sqrt(fan_in);
+        rule.scale = 1 / sqrt(fan_in);
         break;
     case TRM_INIT_GLOROT_UNIFORM:
-        bound = sqrt(6 / (fan_in + fan_out));
+        rule.scale = sqrt(6 / (fan_in + fan_out));
         break;
     case TRM_INIT_NORMAL_001:
-        deviation = 0.01;
+        rule.kind = TRMI_INIT_NORMAL;
+        rule.scale = 0.01;
         break;
     }
-    uint64_t stream = name_stream(name);
+    return rule;
+}
+
+void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                    trm_dtype dtype, void *data) {
+    int64_t count = trm_shape_count(shape);
+    trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
+    for (int64_t i = 0; i < count && rule.kind == TRMI_INIT_CONSTANT; i++) {
+        store(data, dtype, i, (float)rule.value);
+    }
     /* Four numbers a block: elements 4i .. 4i+3 come from counter i. */
-    for (int64_t block = 0; block * 4 < count; block++) {
+    for (int64_t block = 0; block * 4 < count && rule.kind != TRMI_INIT_CONSTANT; block++) {
         uint32_t bits[4];
         float values[4];
-        trmi_philox(seed, stream, (uint64_t)block, bits);
-        if (deviation > 0) {
+        trmi_philox(seed, rule.stream, (uint64_t)block, bits);
+        if (rule.kind == TRMI_INIT_NORMAL) {
             trmi_normal_pair(bits, values);
             trmi_normal_pair(bits + 2, values + 2);
         }
         for (int64_t i = 0; i < 4 && block * 4 + i < count; i++) {
-            float value = deviation > 0 ? (float)deviation * values[i]
-                                        : (float)bound * (2 * trmi_unit_float(bits[i]) - 1);
+            float value = rule.kind == TRMI_INIT_NORMAL
+                              ? (float)rule.scale * values[i]
+                              : (float)rule.scale * (2 * trmi_unit_float(bits[i]) - 1);
             store(data, dtype, block * 4 + i, value);
         }
     }

@@ -80,6 +80,7 @@ typedef struct trmi_param {
     int32_t sparse_ids;   /* sparse gradient: buffer of ids ... */
     int32_t sparse_rows;  /* ... and of d(rows); 0 = dense */
     trm_init init;
+    bool remote;          /* filled and updated by somebody else: no part of update and reduction */
     int32_t ready_step;   /* the step after which its gradient is complete */
 } trmi_param;
 

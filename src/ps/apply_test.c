@@ -253,9 +253,9 @@ static void stochastic_rounding_is_unbiased_and_a_counter(void **state) {
 
 static void initial_values_have_their_moments(void **state) {
     enum { KEYS = 5000, WIDTH = 7 };
-    static const trm_row_init inits[] = {{TRM_ROW_INIT_CONSTANT, 0.25f, 9},
-                                         {TRM_ROW_INIT_UNIFORM, 0.5f, 2},
-                                         {TRM_ROW_INIT_NORMAL, -1, 0.1f}};
+    static const trm_row_init inits[] = {{TRM_ROW_INIT_CONSTANT, 0.25f, 9, 0},
+                                         {TRM_ROW_INIT_UNIFORM, 0.5f, 2, 0},
+                                         {TRM_ROW_INIT_NORMAL, -1, 0.1f, 0}};
     static const double deviations[] = {0, 2 / 1.7320508, 0.1};
     for (int k = 0; k < 3; k++) {
         double sum = 0, squares = 0;

@@ -543,3 +543,6 @@ void trm_ps_client_destroy(trm_ps_client *client) {
 void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
     *out = client->stats;
 }
+
+trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
+int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }

@@ -65,6 +65,7 @@ struct trm_ps_batch {
     int64_t unique_count, unique_capacity, inverse_capacity, map_capacity, value_capacity,
         sum_capacity;
     bool deduplicated;
+    bool outside; /* of the order of batches: trm_ps_read */
     trmi_arrangement pull, push;
     int64_t index; /* of the batch in this worker's life; -1 = none yet */
     uint64_t request;

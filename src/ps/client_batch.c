@@ -244,7 +244,7 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_peer *peer, double deadline, trm
                              .sequence = b->request,
                              .clock = b->index,
                              .section_count = count,
-                             .flags = c->reader};
+                             .flags = c->reader || b->outside};
     /* The server gives up first, and says for whom it waited. */
     header.extra[1] = (int64_t)((left > 0.6 ? left - 0.3 : left / 2) * 1e3);
     b->asked[peer->number] = trmi_os_now();
@@ -283,8 +283,10 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
     }
     TRMI_TRY(deduplicate(b, err));
-    b->index = b->index < 0 ? c->next_batch++ : b->index;
-    look_in_cache(b);
+    if (!b->outside) {
+        b->index = b->index < 0 ? c->next_batch++ : b->index;
+        look_in_cache(b);
+    }
     TRMI_TRY(arrange(b, &b->pull, WANT_PULL | CACHED, WANT_PULL, err));
     c->stats.lookups += b->lookups;
     c->stats.unique_keys += b->unique_count;
@@ -377,7 +379,7 @@ static void scatter(trm_ps_batch *b) {
 
 static void fill_cache(trm_ps_batch *b) {
     trm_ps_client *c = b->client;
-    for (int64_t u = 0; c->options.cache_rows > 0 && u < b->unique_count; u++) {
+    for (int64_t u = 0; c->options.cache_rows > 0 && !b->outside && u < b->unique_count; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & (WANT_PULL | CACHED)) == WANT_PULL && c->caches[x->table] != NULL) {
             trmi_cache_put(c->caches[x->table], x->key, b->value_of[u], b->index);
@@ -417,6 +419,16 @@ trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
         fill_cache(b);
     }
     trmi_batch_release(b);
+    return status;
+}
+
+trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
+    b->outside = true;
+    trm_status status = trm_ps_pull_start(b, err);
+    if (status == TRM_OK) {
+        status = trm_ps_pull_wait(b, err);
+    }
+    b->outside = false;
     return status;
 }
 

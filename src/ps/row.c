@@ -36,8 +36,32 @@ void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out
                              .stride = (uint32_t)trmi_round_up(record_bytes, 64)};
 }
 
+/* Element i of row `key` is element key * width + i of an array: four numbers a block. */
+static void init_from_stream(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
+                             float *values) {
+    uint64_t element = key * (uint64_t)width, block = ~(element / 4);
+    float numbers[4];
+    for (int32_t i = 0; i < width; i++, element++) {
+        if (element / 4 != block) {
+            uint32_t bits[4];
+            block = element / 4;
+            trmi_philox(seed, init->stream, block, bits);
+            trmi_normal_pair(bits, numbers);
+            trmi_normal_pair(bits + 2, numbers + 2);
+            for (int k = 0; k < 4 && init->kind == TRM_ROW_INIT_UNIFORM; k++) {
+                numbers[k] = 2 * trmi_unit_float(bits[k]) - 1;
+            }
+        }
+        values[i] = init->value + init->scale * numbers[element % 4];
+    }
+}
+
 void trmi_row_init_values(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
                           float *values) {
+    if (init->stream != 0 && init->kind != TRM_ROW_INIT_CONSTANT) {
+        init_from_stream(init, seed, key, width, values);
+        return;
+    }
     for (int32_t first = 0; first < width; first += 4) {
         float block[4] = {0};
         if (init->kind != TRM_ROW_INIT_CONSTANT) {

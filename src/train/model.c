@@ -92,6 +92,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.optimizer = o->optimizer;
         exec.accumulate = trmi_accumulate(model);
         exec.parallel = o->parallel;
+        exec.updated_elsewhere = o->ps.client != NULL && !o->ps.tables_only;
     } else {
         exec.outputs = &out->logits;
         exec.outputs_count = 1;
@@ -100,13 +101,18 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }
 
-static trm_status bind_feeds(const trm_inputs *inputs, trmi_compiled *out, trm_error *err) {
+static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_compiled *out,
+                             trm_error *err) {
     out->fields = inputs->count;
     out->label = -1;
     out->batch = inputs->fields[0].tensor.shape.dim[0];
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
+        }
+        out->names[i] = trmi_arena_strdup(&model->arena, inputs->fields[i].name);
+        if (out->names[i] == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
         }
         if (inputs->nodes[i].id != 0) {
             TRMI_TRY(trm_exec_input(out->exec, inputs->fields[i].name, &out->target[i], err));
@@ -125,8 +131,16 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
     TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
+    bool remote = training && model->options.ps.client != NULL;
+    if (remote) {
+        TRMI_TRY_GOTO(status, trmi_remote_create(&model->options, out->graph, &model->remote, err),
+                      failed);
+    }
     TRMI_TRY_GOTO(status, build_exec(model, training, out, err), failed);
-    TRMI_TRY_GOTO(status, bind_feeds(&inputs, out, err), failed);
+    TRMI_TRY_GOTO(status, bind_feeds(model, &inputs, out, err), failed);
+    if (remote) {
+        TRMI_TRY_GOTO(status, trmi_remote_bind(model->remote, out, err), failed);
+    }
     return TRM_OK;
 failed:
     trmi_compiled_free(out);
@@ -175,6 +189,9 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->data == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a dataset, for the shapes of its inputs");
     }
+    if (o->evaluation_only && o->ps.client != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
+    }
     if (!o->evaluation_only && !(o->learning_rate.base > 0)) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0",
                          o->learning_rate.base);
@@ -217,6 +234,7 @@ void trm_model_destroy(trm_model *model) {
     if (model == NULL) {
         return;
     }
+    trmi_remote_destroy(model->remote);
     trmi_compiled_free(&model->evaluate); /* before what it shares */
     trmi_compiled_free(&model->train);
     trm_auc_destroy(model->auc);

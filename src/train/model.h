@@ -11,6 +11,7 @@
 #include "trireme/train.h"
 
 #include "base/memory.h"
+#include "train/remote.h"
 
 #include <stdatomic.h>
 
@@ -30,6 +31,7 @@ typedef struct trmi_compiled {
     int64_t batch;                           /* first dimension of the fields */
     int32_t label;                           /* field "label", -1 if there is none */
     int32_t fields;
+    const char *names[TRM_MAX_BATCH_FIELDS]; /* of the fields; in the model's arena */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
 } trmi_compiled;
 
@@ -43,6 +45,7 @@ struct trm_model {
     trm_model_options options; /* strings are copies in the arena, `data` is NULL */
     trmi_arena arena;
     trmi_compiled train, evaluate;
+    trmi_remote *remote;    /* NULL: parameters are here */
     struct trm_auc *auc;    /* made when first needed */
     int64_t epoch;          /* epochs done */
     int64_t epoch_step;     /* steps of the next epoch that are done */

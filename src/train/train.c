@@ -91,21 +91,84 @@ trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, 
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+static trm_status read_batch(run *r, const trm_batch **batch, trm_error *err) {
+    double before = trmi_os_now();
+    TRMI_TRY(trmi_next_batch(r->options->data, batch, err));
+    r->p.wait_seconds += trmi_os_now() - before;
+    return TRM_OK;
+}
+
+/* Counts a batch that is about to be used; it must be the one that is due. */
+static trm_status use_batch(run *r, int64_t epoch, int64_t index, int64_t samples, trm_error *err) {
+    if (epoch != r->model->epoch || index != r->batch) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld "
+                         "of %lld", (long long)index, (long long)epoch, (long long)r->batch,
+                         (long long)r->model->epoch);
+    }
+    r->batch++;
+    r->p.step_samples += samples * trmi_model_size(r->model);
+    return TRM_OK;
+}
+
+static bool is_last_step(const run *r) {
+    int64_t steps = r->options->steps, epochs = r->options->epochs;
+    return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
+           (epochs > 0 && r->model->epoch + 1 >= epochs && r->p.step >= r->p.epoch_steps);
+}
+
+/* Parameters on servers: this batch's rows have been asked for, the next one's are before computing. */
+static trm_status one_remote_batch(run *r, trm_error *err) {
+    trmi_remote *remote = r->model->remote;
+    const trm_batch *batch;
+    trmi_staged staged;
+    if (!trmi_remote_is_staged(remote)) {
+        TRMI_TRY(read_batch(r, &batch, err));
+        TRMI_TRY(trmi_remote_stage(remote, batch, err));
+    }
+    TRMI_TRY(trmi_remote_begin(remote, &staged, err));
+    TRMI_TRY(use_batch(r, staged.epoch, staged.index, staged.samples, err));
+    if (!r->model->options.ps.no_prefetch && !is_last_step(r) && !atomic_load(&r->model->stop)) {
+        TRMI_TRY(read_batch(r, &batch, err));
+        TRMI_TRY(trmi_remote_stage(remote, batch, err));
+    }
+    return trm_exec_forward_backward(r->model->train.exec, err);
+}
+
 static trm_status one_batch(run *r, trm_error *err) {
     trmi_compiled *c = &r->model->train;
     const trm_batch *batch;
-    double before = trmi_os_now();
-    TRMI_TRY(trmi_next_batch(r->options->data, &batch, err));
-    r->p.wait_seconds += trmi_os_now() - before;
-    if (batch->epoch != r->model->epoch || batch->index != r->batch) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld "
-                         "of %lld", (long long)batch->index, (long long)batch->epoch,
-                         (long long)r->batch, (long long)r->model->epoch);
+    if (r->model->remote != NULL) {
+        return one_remote_batch(r, err);
     }
-    r->batch++;
-    r->p.step_samples += batch->samples * trmi_model_size(r->model);
+    TRMI_TRY(read_batch(r, &batch, err));
+    TRMI_TRY(use_batch(r, batch->epoch, batch->index, batch->samples, err));
     TRMI_TRY(trmi_feed(c, batch, err));
     return trm_exec_forward_backward(c->exec, err);
+}
+
+static trm_status diverged(const run *r, trm_error *err) {
+    return TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss is %g; a lower learning "
+                     "rate or gradient clipping may help", (long long)r->p.epoch,
+                     (long long)r->p.step, (double)r->p.loss);
+}
+
+/* Dense parameters where they are, then what is on servers; the step is theirs. */
+static trm_status update(run *r, trm_error *err) {
+    trm_exec *exec = r->model->train.exec;
+    trmi_remote *remote = r->model->remote;
+    if (remote == NULL) {
+        return trm_exec_update(exec, r->p.learning_rate, err);
+    }
+    if (!isfinite(r->p.loss)) {
+        return diverged(r, err); /* nobody else is to learn from it */
+    }
+    if (r->model->options.ps.tables_only) {
+        TRMI_TRY(trm_exec_update(exec, r->p.learning_rate, err));
+        return trmi_remote_push(remote, r->p.learning_rate, err);
+    }
+    TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
+    trm_exec_set_step(exec, trmi_remote_step(remote));
+    return TRM_OK;
 }
 
 static trm_status one_step(run *r, trm_error *err) {
@@ -122,11 +185,9 @@ static trm_status one_step(run *r, trm_error *err) {
     }
     r->p.loss = (float)(loss / batches);
     TRMI_TRY(CALL(r, on_gradients, err));
-    TRMI_TRY(trm_exec_update(exec, r->p.learning_rate, err));
+    TRMI_TRY(update(r, err));
     if (!isfinite(r->p.loss)) {
-        return TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss is %g; a lower learning "
-                         "rate or gradient clipping may help", (long long)r->p.epoch,
-                         (long long)r->p.step, (double)r->p.loss);
+        return diverged(r, err);
     }
     r->model->epoch_step++;
     r->model->loss = r->p.loss;
@@ -248,8 +309,14 @@ static trm_status begin(run *r, trm_error *err) {
         int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps : o->steps;
         r->rate.total_steps = o->steps > 0 && o->steps < total ? o->steps : total;
     }
+    if (r->model->remote != NULL) { /* the servers know what this worker has done, in earlier lives too */
+        int64_t done = trmi_remote_position(r->model->remote);
+        r->model->epoch = done / r->p.epoch_steps;
+        r->model->epoch_step = done % r->p.epoch_steps;
+    }
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
-    TRMI_TRY(trm_dataset_seek(o->data, r->model->epoch, r->batch, err));
+    bool staged = r->model->remote != NULL && trmi_remote_is_staged(r->model->remote);
+    TRMI_TRY(trm_dataset_seek(o->data, r->model->epoch, r->batch + staged, err));
     r->p.model = r->model;
     r->p.epoch = r->model->epoch + 1;
     r->p.epochs = o->epochs;
@@ -266,6 +333,9 @@ static trm_status go(run *r, trm_error *err) {
     TRMI_TRY(begin(r, err));
     while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
+    }
+    if (r->model->remote != NULL) {
+        TRMI_TRY(trmi_remote_flush(r->model->remote, err));
     }
     r->p.stopping = is_stopped(r);
     r->p.seconds = trmi_os_now() - r->begin;

@@ -1,0 +1,64 @@
+/* train/remote.h: parameters on servers, seen from a worker's training loop.
+ *
+ *      batch --> ids program --> keys ---pull--> servers      rows lie in the program's memory, in
+ *        |                                 <--- rows, dense   place of what the gathers would make
+ *        '----> feed --> forward, backward --> gradients ---push--> servers (they run the optimiser)
+ *
+ * The next batch is staged while this one is computed: its keys go out, its rows come back. */
+#ifndef TRMI_TRAIN_REMOTE_H
+#define TRMI_TRAIN_REMOTE_H
+
+#include "trireme/train.h"
+
+#include "graph/detach.h"
+
+struct trmi_compiled;
+typedef struct trmi_remote trmi_remote;
+
+/* Before the graph is compiled: takes its tables out and makes the program of ids. `options` are the
+ * model's, with ps.client.   owns  caller, trmi_remote_destroy     error INVALID, NOMEM */
+trm_status trmi_remote_create(const trm_model_options *options, trm_graph *graph, trmi_remote **out,
+                              trm_error *err);
+/* After it: declares tables and dense variables on the servers.   error INVALID, PEER, TIMEOUT */
+trm_status trmi_remote_bind(trmi_remote *remote, struct trmi_compiled *compiled, trm_error *err);
+void trmi_remote_destroy(trmi_remote *remote);
+
+/* A batch's place in the data, to be held against what the loop expects. */
+typedef struct trmi_staged {
+    int64_t epoch, index, samples;
+} trmi_staged;
+
+/* Copies the batch and asks for its rows. At most one batch is staged and not begun. */
+trm_status trmi_remote_stage(trmi_remote *remote, const trm_batch *batch, trm_error *err);
+bool trmi_remote_is_staged(const trmi_remote *remote);
+/* Waits for the staged batch's rows and feeds the program with them and with the batch. */
+trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged *out, trm_error *err);
+/* Sends the gradients of the batch that was begun. `rate` is the learning rate of this step.
+ *   error  DIVERGED when one of them is not finite */
+trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);
+/* Waits until the servers have answered all pushes. */
+trm_status trmi_remote_flush(trmi_remote *remote, trm_error *err);
+/* Reads all dense variables of the moment into the program. */
+trm_status trmi_remote_read_dense(trmi_remote *remote, trm_error *err);
+/* The job's step: synchronous, of the last batch pushed; else updates of all workers so far, as of the
+ * last answer. */
+uint64_t trmi_remote_step(const trmi_remote *remote);
+/* Batches that this worker has finished, in its earlier lives too, as far as the servers know. */
+int64_t trmi_remote_position(const trmi_remote *remote);
+
+/* Tables as described in the graph. */
+int32_t trmi_remote_table_count(const trmi_remote *remote);
+typedef struct trmi_remote_table {
+    const char *name;
+    int64_t rows;
+    int32_t width, number; /* number: of the client */
+} trmi_remote_table;
+trmi_remote_table trmi_remote_table_at(const trmi_remote *remote, int32_t index);
+
+/* remote_rules.c: how rows learn, for a dense variable or a table. `decay`: weight decay applies.
+ *   error  INVALID: the optimiser has no such rule, with what to do */
+trm_status trmi_remote_rule(const trm_optimizer_options *options, double rate, bool decay, bool table,
+                            trm_row_optimizer *out, trm_error *err);
+trm_row_init trmi_remote_init(trm_init init, const char *name, const trm_shape *shape);
+
+#endif

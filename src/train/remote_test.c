@@ -1,0 +1,273 @@
+/* Parameters on servers against one device: the same description, the same numbers. */
+#include "check.h"
+
+#include "trireme/callbacks.h"
+#include "trireme/data_click.h"
+#include "trireme/ps.h"
+#include "trireme/train.h"
+
+#include <math.h>
+#include <pthread.h>
+
+enum { ROWS = 1024, FIELDS = 5, DENSE = 3, VOCABULARY = 60, WIDTH = 6, BATCH = 64, WORKERS_MAX = 4 };
+
+/* Field 0 in a table of its own; all fields in one wide table of width 1 and one deep table (which
+ * the last field reads a second time, unless context is NULL); an MLP over them, one of its layers of
+ * an awkward size. */
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    trm_node keys = trm_inputs_get(inputs, "keys"), dense = trm_inputs_get(inputs, "dense");
+    int64_t n = trm_node_shape(g, keys).dim[0];
+    trm_node own = trm_parameter(g, "own", trm_shape_of(VOCABULARY, 4), TRM_INIT_NORMAL_001);
+    trm_node wide = trm_parameter(g, "wide", trm_shape_of(VOCABULARY, 1), TRM_INIT_ZERO);
+    trm_node deep = trm_parameter(g, "deep", trm_shape_of(VOCABULARY, WIDTH), TRM_INIT_LINEAR);
+    trm_node first = trm_slice(g, keys, (int64_t[]){0, 0}, (int64_t[]){n, 1});
+    trm_node last = trm_slice(g, keys, (int64_t[]){0, FIELDS - 1}, (int64_t[]){n, 1});
+    trm_node a = trm_reshape(g, trm_embedding(g, own, first), trm_shape_of(n, 4));
+    trm_node b = trm_reshape(g, trm_embedding(g, deep, keys), trm_shape_of(n, FIELDS * WIDTH));
+    /* On one device a table read twice has a dense gradient, and rules with momentum then move all its
+     * rows: there the two are not the same by design. */
+    trm_node other = context != NULL ? deep : trm_parameter(g, "other", trm_shape_of(VOCABULARY, WIDTH),
+                                                           TRM_INIT_LINEAR);
+    trm_node c = trm_reshape(g, trm_embedding(g, other, last), trm_shape_of(n, WIDTH));
+    trm_node w = trm_reshape(g, trm_embedding(g, wide, keys), trm_shape_of(n, FIELDS));
+    trm_node x = trm_concat(g, (trm_node[]){a, b, c, dense}, 4, 1);
+    int64_t in = trm_node_shape(g, x).dim[1];
+    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "fc0.weight", trm_shape_of(37, in), TRM_INIT_LINEAR),
+                               trm_parameter(g, "fc0.bias", trm_shape_of(37), TRM_INIT_LINEAR)));
+    x = trm_linear(g, x, trm_parameter(g, "fc1.weight", trm_shape_of(1, 37), TRM_INIT_LINEAR),
+                   trm_parameter(g, "fc1.bias", trm_shape_of(1), TRM_INIT_ZERO));
+    w = trm_reduce_sum(g, w, (int32_t[]){1}, 1, true);
+    return trm_add(g, x, w);
+}
+
+static trm_dataset *clicks(int shards, int shard) {
+    const trm_clicks_options options = {.rows = ROWS, .test_rows = 256, .fields = FIELDS,
+                                        .dense = DENSE, .vocabulary = VOCABULARY, .seed = 5};
+    trm_error err;
+    trm_dataset *data;
+    CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &data, &err), err);
+    CHECK_OK(trm_dataset_seed(data, 9, &err), err);
+    CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
+    CHECK_OK(trm_dataset_shard(data, shards, shard, TRM_SHARD_WRAP, &err), err);
+    CHECK_OK(trm_dataset_batch(data, BATCH / shards, true, &err), err);
+    return data;
+}
+
+/* ---- a job of workers in threads ---------------------------------------------------------------- */
+
+typedef struct setting {
+    int servers, workers;
+    trm_ps_mode mode;
+    trm_optimizer_options optimizer;
+    const char *backend;
+    bool no_prefetch;
+} setting;
+
+typedef struct worker {
+    const setting *s;
+    trm_ps_server **servers;
+    int number, steps;
+    float losses[64];
+    int count;
+    uint64_t global_step;
+    float fc0[37 * 43], fc1[37];
+    trm_error err;
+    trm_status status;
+    pthread_t thread;
+} worker;
+
+static trm_status note_loss(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    worker *w = context;
+    if (w->count < 64) {
+        w->losses[w->count++] = p->loss;
+    }
+    return TRM_OK;
+}
+
+static trm_model_options options_of(const setting *s, trm_dataset *data) {
+    static bool twice = true;
+    bool remembers = s->optimizer.momentum > 0 || s->optimizer.kind == TRM_ADAM;
+    return (trm_model_options){.network = network,
+                               .network_context = remembers ? NULL : &twice,
+                               .loss = trm_loss_logistic,
+                               .optimizer = s->optimizer,
+                               .learning_rate = {.decay = TRM_DECAY_COSINE, .base = s->optimizer.kind == TRM_ADAM ? 0.002 : 0.05,
+                                                 .total_steps = 40},
+                               .data = data,
+                               .backend = s->backend,
+                               .threads = 1,
+                               .seed = 21};
+}
+
+static trm_status run_worker(worker *w) {
+    trm_error *err = &w->err;
+    trm_ps_client *client = NULL;
+    trm_model *model;
+    trm_dataset *data = clicks(w->servers != NULL ? w->s->workers : 1, w->number);
+    trm_model_options options = options_of(w->s, data);
+    if (w->servers != NULL) {
+        const trm_ps_client_options o = {.local = w->servers, .servers = w->s->servers,
+                                         .worker = w->number, .timeout_seconds = 30};
+        trm_status status = trm_ps_client_create(&o, &client, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+        options.ps = (trm_ps_training){.client = client, .no_prefetch = w->s->no_prefetch};
+    }
+    trm_status status = trm_model_create(&options, &model, err);
+    if (status == TRM_OK) {
+        status = trm_model_train(model, &(trm_train_options){.data = data, .steps = w->steps,
+                                     .callbacks = {{.on_step_end = note_loss, .context = w}}}, err);
+        w->global_step = trm_model_global_step(model);
+        trm_exec *exec = trm_model_exec(model);
+        trm_exec_read(exec, trm_exec_find(exec, "fc0.weight"), w->fc0);
+        trm_exec_read(exec, trm_exec_find(exec, "fc1.weight"), w->fc1);
+        trm_model_destroy(model);
+    }
+    trm_ps_client_destroy(client);
+    trm_dataset_destroy(data);
+    return status;
+}
+
+static void *worker_main(void *context) {
+    worker *w = context;
+    w->status = run_worker(w);
+    return NULL;
+}
+
+static void run_job(const setting *s, int steps, worker *workers) {
+    trm_ps_server *servers[4];
+    trm_error err;
+    for (int i = 0; i < s->servers; i++) {
+        const trm_ps_server_options o = {.server = i, .servers = s->servers, .shards = 2, .mode = s->mode,
+                                         .workers = s->workers, .memory_bytes = 1 << 26};
+        CHECK_OK(trm_ps_server_start(&o, &servers[i], &err), err);
+    }
+    for (int i = 0; i < s->workers; i++) {
+        workers[i] = (worker){.s = s, .servers = servers, .number = i, .steps = steps};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
+    }
+    for (int i = 0; i < s->workers; i++) {
+        pthread_join(workers[i].thread, NULL);
+    }
+    for (int i = 0; i < s->servers; i++) {
+        trm_ps_server_stop(servers[i]);
+    }
+    for (int i = 0; i < s->workers; i++) {
+        CHECK_OK(workers[i].status, workers[i].err);
+    }
+}
+
+/* ---- synchronous equals one device ---------------------------------------------------------------- */
+
+static void compare(const setting *s) {
+    enum { STEPS = 37 }; /* two epochs and a part */
+    /* Rows under Adam have epsilon beside the uncorrected root, as torch.optim.SparseAdam; and a tiny gradient's
+     * last bit moves a weight by the rate. */
+    double tolerance = s->optimizer.kind == TRM_ADAM ? 1e-4 : 1e-6;
+    worker *alone = calloc(1, sizeof *alone), *workers = calloc(WORKERS_MAX, sizeof *workers);
+    *alone = (worker){.s = s, .steps = STEPS};
+    CHECK_OK(run_worker(alone), alone->err);
+    run_job(s, STEPS, workers);
+    for (int i = 0; i < STEPS; i++) {
+        double mean = 0;
+        for (int k = 0; k < s->workers; k++) {
+            assert_int_equal(workers[k].count, STEPS);
+            mean += (double)workers[k].losses[i] / s->workers;
+        }
+        CHECK_CLOSE(mean, (double)alone->losses[i], tolerance);
+    }
+    /* What a worker holds at the end is what it computed the last step with. */
+    assert_int_equal(workers[0].global_step, STEPS);
+    double first = 0, last = 0;
+    for (int i = 0; i < 16; i++) { /* an epoch each */
+        first += (double)alone->losses[i];
+        last += (double)alone->losses[STEPS - 1 - i];
+    }
+    assert_true(last < first || s->optimizer.kind == TRM_FTRL); /* which begins by forgetting */
+    free(alone);
+    free(workers);
+}
+
+static void synchronous_equals_one_device(void **state) {
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_SGD},
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_NESTEROV, .momentum = 0.9},
+        {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1},
+        {.kind = TRM_ADAM},
+        {.kind = TRM_FTRL, .initial_accumulator = 0.1, .l1 = 1e-3, .l2 = 1e-3}};
+    for (size_t o = 0; o < sizeof optimizers / sizeof optimizers[0]; o++) {
+        const setting s = {.servers = 1 + (int)o % 2, .workers = 1 + (int)(o % 3 == 1), .mode = TRM_PS_SYNC,
+                           .optimizer = optimizers[o], .backend = "ref"};
+        compare(&s);
+    }
+}
+
+static void four_workers_equal_one_device(void **state) {
+    const setting s = {.servers = 2, .workers = 4, .mode = TRM_PS_SYNC, .backend = NULL,
+                       .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+    compare(&s);
+    setting plain = s;
+    plain.no_prefetch = true;
+    compare(&plain);
+}
+
+/* ---- the other modes ------------------------------------------------------------------------------- */
+
+static void asynchronous_workers_share_the_step(void **state) {
+    enum { STEPS = 60 };
+    worker *workers = calloc(WORKERS_MAX, sizeof *workers);
+    for (int mode = 0; mode < 2; mode++) {
+        const setting s = {.servers = 2, .workers = 3, .mode = mode == 0 ? TRM_PS_ASYNC : TRM_PS_BOUNDED,
+                           .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+        run_job(&s, STEPS, workers);
+        int total = 0;
+        for (int k = 0; k < s.workers; k++) {
+            total += workers[k].count;
+            assert_true(workers[k].global_step >= STEPS);
+        }
+        assert_true(total >= STEPS);
+        /* Pushes under way when the limit is seen: a few a worker. */
+        assert_true(total <= STEPS + 6 * s.workers);
+        assert_true(workers[0].losses[workers[0].count - 1] < 0.75f);
+    }
+    free(workers);
+}
+
+/* ---- refusals ----------------------------------------------------------------------------------------- */
+
+static void impossible_optimizers_are_refused(void **state) {
+    trm_error err;
+    trm_ps_server *server;
+    trm_ps_client *client;
+    trm_model *model;
+    CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.memory_bytes = 1 << 24}, &server, &err), err);
+    CHECK_OK(trm_ps_client_create(&(trm_ps_client_options){.local = &server, .servers = 1}, &client, &err), err);
+    trm_dataset *data = clicks(1, 0);
+    setting s = {.optimizer = {.kind = TRM_LARS, .momentum = 0.9}, .backend = "ref"};
+    trm_model_options o = options_of(&s, data);
+    o.ps.client = client;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "lars needs whole layers");
+    o.optimizer = (trm_optimizer_options){.kind = TRM_SGD, .clip_norm = 1};
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "clip_norm");
+    o.optimizer = (trm_optimizer_options){.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1};
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "decoupled");
+    o.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
+    o.accumulate = 2;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "accumulate 2");
+    trm_dataset_destroy(data);
+    trm_ps_client_destroy(client);
+    trm_ps_server_stop(server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(synchronous_equals_one_device),
+        cmocka_unit_test(four_workers_equal_one_device),
+        cmocka_unit_test(asynchronous_workers_share_the_step),
+        cmocka_unit_test(impossible_optimizers_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
