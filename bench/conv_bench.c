@@ -1,10 +1,9 @@
 /* Effective GF/s (direct count) of every convolution algorithm on ResNet-50's shapes, per direction.
  *
- *   gcc -O2 -std=gnu11 -Iinclude -Isrc bench/conv_bench.c -o build/conv_bench \
+ *   gcc -O2 -std=gnu11 -DTRIREME_ONEDNN=1 -Iinclude -Isrc bench/conv_bench.c -o build/conv_bench \
  *       build/release/libtrireme.a -ldnnl -ljansson -lturbojpeg -lcrypto -fopenmp -lm -ldl
  *   build/conv_bench [image=224] [batch=32] [bf16=0] [threads=2] [repeats=5] [only: a key's part]
  *              [clock: cpu = CPU seconds / threads instead of wall seconds, for a shared machine]
- *              [fused=0: 1 = image through scale, shift, ReLU; 2 = statistics or norm gradient; 3]
  *
  * Algorithms are interleaved within each repeat and the median is shown, so that a shared machine
  * disturbs all alike; quote ratios. */
@@ -105,12 +104,7 @@ static void bench(trmi_onednn *backend, const trmi_conv_problem *p, int64_t time
     char key[320];
     trmi_conv_args args = {.image = filled(trmi_conv_image_count(p)),
                            .weights = filled(trmi_conv_weights_count(p)),
-                           .result = filled(trmi_conv_result_count(p)),
-                           .sum = filled(2 * 4096), .sum_x = filled(2 * 4096)};
-    float *vectors = filled(4096), *x = filled(trmi_conv_image_count(p));
-    args.affine = (trmi_affine){p->affine ? vectors : NULL, vectors, true};
-    args.norm = (trmi_fuse_gradient){.x = x, .relu = true, .scale = vectors, .shift = vectors,
-                                     .mean = vectors};
+                           .result = filled(trmi_conv_result_count(p))};
     int count = prepare(backend, p, e);
     double flops = trmi_conv_flops(p), best = 1e30;
     int inner = flops < 2e8 ? 10 : flops < 1e9 ? 4 : 1;
@@ -141,10 +135,6 @@ static void bench(trmi_onednn *backend, const trmi_conv_problem *p, int64_t time
     }
     printf("  | %.2f ms\n", best * 1e3);
     best_total[p->direction] += best * (double)times;
-    trmi_free(args.sum);
-    trmi_free(args.sum_x);
-    trmi_free(vectors);
-    trmi_free(x);
     trmi_free(args.image);
     trmi_free(args.weights);
     trmi_free(args.result);
@@ -155,7 +145,6 @@ int main(int argc, char **argv) {
     bool bf16 = argc > 3 && atoi(argv[3]);
     int threads = argc > 4 ? atoi(argv[4]) : 2, repeats = argc > 5 ? atoi(argv[5]) : 5;
     const char *only = argc > 6 ? argv[6] : "";
-    int fused = argc > 8 ? atoi(argv[8]) : 0;
     cpu_threads = argc > 7 && strcmp(argv[7], "cpu") == 0 ? threads : 0;
     trm_error err;
     trmi_backend *backend;
@@ -177,10 +166,6 @@ int main(int argc, char **argv) {
                                    .oh = out, .ow = out, .kh = s->k, .kw = s->k, .groups = 1,
                                    .stride = {s->s, s->s}, .dilation = {1, 1},
                                    .pad = {pad, pad, pad, pad}};
-            p.affine = fused & 1 && d != TRMI_CONV_DATA;
-            p.epilogue = !(fused & 2) || d == TRMI_CONV_WEIGHTS ? TRMI_CONV_PLAIN
-                         : d == TRMI_CONV_FORWARD               ? TRMI_CONV_STATISTICS
-                                                                : TRMI_CONV_NORM_GRAD;
             char key[320];
             if (strstr(trmi_conv_key(&p, key, sizeof key), only) == NULL || (i == 0 && d == 1)) {
                 continue;

@@ -7,17 +7,9 @@
 #ifndef TRMI_EXEC_ONEDNN_CONV_H
 #define TRMI_EXEC_ONEDNN_CONV_H
 
-#include "exec/onednn/fuse_isa.h"
 #include "exec/onednn/onednn.h"
 
 enum { TRMI_STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
-
-/* What leaves with the output (fuse_isa.h). Own algorithms only. */
-typedef enum trmi_conv_epilogue {
-    TRMI_CONV_PLAIN,
-    TRMI_CONV_STATISTICS, /* forward: mean and M2 of each channel of the result */
-    TRMI_CONV_NORM_GRAD   /* data: dz = mask (dx + dy2), sums of dz and dz (x - mean) */
-} trmi_conv_epilogue;
 
 typedef struct trmi_conv_problem {
     trmi_conv_direction direction;
@@ -27,8 +19,6 @@ typedef struct trmi_conv_problem {
     int64_t o, oh, ow, kh, kw, groups;
     int64_t stride[2], dilation[2], pad[4]; /* dilation 1 = dense; pad: top, bottom, left, right */
     bool bias;                              /* forward, float32 [O] */
-    bool affine; /* forward, weights: the image enters as relu(x * scale + shift) */
-    trmi_conv_epilogue epilogue;
 } trmi_conv_problem;
 
 /* What a run reads and writes. The direction says which of the three is the output. */
@@ -36,9 +26,6 @@ typedef struct trmi_conv_args {
     void *image, *weights, *result;
     const float *bias;
     char *scratch; /* 64-byte aligned, as many bytes as `create` asked */
-    trmi_affine affine;           /* of C channels */
-    trmi_fuse_gradient norm;      /* NORM_GRAD: tensors like the image, vectors of C */
-    double *sum, *sum_x;          /* STATISTICS: mean, M2 [O]; NORM_GRAD: the two sums [C] */
 } trmi_conv_args;
 
 typedef struct trmi_conv_algorithm {

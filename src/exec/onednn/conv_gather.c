@@ -9,7 +9,6 @@
  *
  * Sums are in fixed order: the bits do not depend on the number of threads.
  */
-#include "exec/onednn/conv_fuse.h"
 #include "exec/onednn/conv_geometry.h"
 
 #include "base/checked.h"
@@ -30,7 +29,6 @@ typedef struct gather_conv {
     trmi_conv_problem problem;
     trmi_conv_geometry g;
     const trmi_gemm_isa *isa;
-    const trmi_fuse_isa *fuse;
     int threads;
     bool wide, direct; /* direct: tiles store into the output itself */
     bool streams;      /* the output is too large for the caches */
@@ -39,8 +37,6 @@ typedef struct gather_conv {
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
-    int64_t parts_at, parts_count; /* float in scratch, blocks of the epilogue's sums */
-    int64_t *parts_rows;
 } gather_conv;
 
 /* A thread's part of the scratch. */
@@ -118,25 +114,9 @@ static void multiply(const gather_conv *c, int64_t rows, const float *a, const f
     }
 }
 
-static trmi_conv_parts parts_of(const gather_conv *c, const trmi_conv_args *args) {
-    return (trmi_conv_parts){.at = (float *)args->scratch + c->parts_at, .channels = c->g.out_c,
-                             .blocks = c->parts_count, .rows = c->parts_rows};
-}
-
-/* Sums of `count` columns from `column` on go to the output with bias and rounding, or through the
- * epilogue as its block `part`. */
+/* Sums of `count` columns from `column` on go to the output with bias and rounding. */
 static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, const float *sums,
-                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column, int64_t count,
-                   int64_t part) {
-    if (c->problem.epilogue != TRMI_CONV_PLAIN) {
-        trmi_conv_parts parts = parts_of(c, args);
-        trmi_fuse_block block = {.sums = sums, .ld = ld, .offsets = offsets, .rows = rows,
-                                 .column = column, .count = count, .out = out,
-                                 .type = c->g.out_type,
-                                 .stream = c->streams && (uintptr_t)out % 64 == 0};
-        trmi_conv_leave(&c->problem, args, c->fuse, &block, &parts, part);
-        return;
-    }
+                   int64_t ld, const int64_t *offsets, int64_t rows, int64_t column, int64_t count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
     const float *bias = c->problem.bias ? args->bias + column : NULL;
     for (int64_t r = 0; r < rows; r++) {
@@ -147,7 +127,7 @@ static void finish(const gather_conv *c, const trmi_conv_args *args, void *out, 
 
 /* No tap reaches these rows: their sums are zero. */
 static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
-                  const int64_t *offsets, int64_t rows, int64_t part, const workspace *w) {
+                  const int64_t *offsets, int64_t rows, const workspace *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(c->g.out_type), wide = c->isa->nr;
     if (c->direct) {
         for (int64_t r = 0; r < rows; r++) {
@@ -158,15 +138,7 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
     memset(w->sums, 0, (size_t)(rows * wide) * sizeof *w->sums);
     for (int64_t column = 0; column < c->g.out_c; column += wide) {
         finish(c, args, out, w->sums, wide, offsets, rows, column,
-               trmi_min_i64(wide, c->g.out_c - column), part);
-    }
-}
-
-static void combine(const gather_conv *c, const trmi_conv_args *args) {
-    if (c->problem.epilogue != TRMI_CONV_PLAIN) {
-        trmi_conv_parts parts = parts_of(c, args);
-#pragma omp barrier
-        trmi_conv_combine(&c->problem, args, &parts);
+               trmi_min_i64(wide, c->g.out_c - column));
     }
 }
 
@@ -204,7 +176,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     trmi_tile_store stream = large ? TRMI_TILE_STREAM : TRMI_TILE_SET;
     trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
     if (t->group->uses_count == 0) {
-        clear(c, args, out, w->offsets, t->rows, t - c->tasks, w);
+        clear(c, args, out, w->offsets, t->rows, w);
         return;
     }
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
@@ -213,7 +185,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
         for (int32_t u = 0; u < t->group->uses_count; u++) {
             int64_t k = c->g.blocks[uses[u].block].k;
             if (first == 0 || t->group->uses_count > 1) {
-                trmi_conv_gather(&c->g, c->isa, &args->affine, input, t->group, &uses[u], t->row, t->rows, w->a,
+                trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
             }
             soon = next_rows(c, input, t, u, last == c->panels);
@@ -229,7 +201,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
         }
         if (!c->direct) {
             finish(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
-                   trmi_min_i64(wide, c->g.out_c - first * nr), t - c->tasks);
+                   trmi_min_i64(wide, c->g.out_c - first * nr));
         }
     }
 }
@@ -248,7 +220,6 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             run_rows(c, args, input, out, packed, &c->tasks[i], &w);
         }
         c->isa->fence();
-        combine(c, args);
     }
 }
 
@@ -262,7 +233,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
     trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
     if (group->uses_count == 0) {
         if (j == 0) {
-            clear(c, args, out, w->offsets, group->rows, group - c->g.groups, w);
+            clear(c, args, out, w->offsets, group->rows, w);
         }
         return;
     }
@@ -276,8 +247,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
                  u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET);
     }
     if (!c->direct) {
-        finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns,
-               group - c->g.groups);
+        finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);
     }
 }
 
@@ -293,14 +263,13 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < c->tasks_count; i++) { /* a task per use: its group is in order */
             const trmi_conv_group *group = c->tasks[i].group;
-            trmi_conv_gather(&c->g, c->isa, &args->affine, input, group, &c->g.uses[i], 0, group->rows,
+            trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[i], 0, group->rows,
                              rows_a + c->block_at[i], TRMI_TILE_STRIDE);
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < items; i++) {
             run_panel(c, args, out, rows_a, &c->g.groups[i / c->panels], i % c->panels, &w);
         }
-        combine(c, args);
     }
 }
 
@@ -368,19 +337,6 @@ static bool plan_wide(gather_conv *c) {
     return true;
 }
 
-/* Blocks of the epilogue: a task, or a group where all its rows are done at once. */
-static bool plan_parts(gather_conv *c) {
-    c->parts_count = c->wide ? c->g.groups_count : c->tasks_count;
-    c->parts_rows = trmi_arena_alloc(&c->g.arena, (size_t)c->parts_count * sizeof *c->parts_rows);
-    for (int64_t i = 0; c->parts_rows != NULL && i < c->parts_count; i++) {
-        c->parts_rows[i] = c->wide ? c->g.groups[i].rows : c->tasks[i].rows;
-    }
-    c->parts_at = c->shared_floats;
-    c->shared_floats += trmi_round_up(
-        trmi_conv_parts_floats(&c->problem, c->g.out_c, c->parts_count), 16);
-    return c->parts_rows != NULL;
-}
-
 static void gather_destroy(void *state) {
     gather_conv *c = state;
     if (c != NULL) {
@@ -403,13 +359,12 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     }
     c->problem = *p;
     c->isa = isa;
-    c->fuse = trmi_fuse();
     c->threads = backend->threads;
     c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
-    c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias && p->epilogue == TRMI_CONV_PLAIN;
+    c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
     c->wide = c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS;
-    if (!(c->wide ? plan_wide(c) : plan_tall(c)) || !plan_parts(c)) {
+    if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
@@ -432,7 +387,7 @@ static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p,
 /* Pairs of channels of a bfloat16 input; weights are rounded to bfloat16, as the library does. */
 static bool pairs_can(const trmi_conv_problem *p) {
     bool data = p->direction == TRMI_CONV_DATA;
-    return gather_can(p) && trmi_gemm_pairs() != NULL && !p->affine &&
+    return gather_can(p) && trmi_gemm_pairs() != NULL &&
            (data ? p->result_type : p->image_type) == TRM_BFLOAT16 && (data ? p->o : p->c) % 2 == 0;
 }
 

@@ -207,24 +207,10 @@ static void cursor_next(const trmi_conv_group *group, cursor *c) {
 typedef struct source {
     const trmi_conv_geometry *g;
     const trmi_gemm_isa *isa;
-    const trmi_affine *affine;
     const char *input;
     const trmi_conv_block *b;
     int64_t pixel; /* bytes of the block's channels in A */
 } source;
-
-/* The block's channels of `pixels` neighbouring pixels. */
-static void copy_pixels(const source *s, const char *from, int64_t pixels, void *to) {
-    const trmi_conv_block *b = s->b;
-    if (s->affine->scale == NULL) {
-        s->isa->widen(to, from, s->g->in_type, pixels * b->channels);
-        return;
-    }
-    trmi_affine part = {s->affine->scale + b->channel, s->affine->shift + b->channel,
-                        s->affine->relu};
-    trmi_fuse()->affine_rows(to, b->channels, from, s->g->in_type, s->g->in_c, pixels, b->channels,
-                             &part);
-}
 
 /* `taps` pixels from (y, x) on: the part inside the image is copied, the rest is zero. */
 static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t taps, char *to) {
@@ -241,26 +227,22 @@ static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t
         memset(to + end * s->pixel, 0, (size_t)((taps - end) * s->pixel));
     }
     int64_t at = ((n * g->in_h + y) * g->in_w + x + begin) * g->in_c + s->b->channel;
-    copy_pixels(s, s->input + at * (int64_t)trm_dtype_bytes(g->in_type), end - begin,
-                to + begin * s->pixel);
+    s->isa->widen(to + begin * s->pixel, s->input + at * (int64_t)trm_dtype_bytes(g->in_type),
+                  g->in_type, (end - begin) * s->b->channels);
 }
 
 void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                      const trmi_affine *affine, const void *input, const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
-                      int64_t count, float *to, int64_t stride) {
+                      const void *input, const trmi_conv_group *group,
+                      const trmi_conv_use *use, int64_t row, int64_t count, float *to,
+                      int64_t stride) {
     const trmi_conv_block *b = &g->blocks[use->block];
     const char *in = input;
     if (g->pointwise) {
         const char *from = in + (row * g->in_c + b->channel) * (int64_t)trm_dtype_bytes(g->in_type);
-        if (affine->scale == NULL) {
-            isa->widen_rows(to, stride, from, g->in_type, g->in_c, count, b->channels);
-        } else {
-            trmi_affine part = {affine->scale + b->channel, affine->shift + b->channel, affine->relu};
-            trmi_fuse()->affine_rows(to, stride, from, g->in_type, g->in_c, count, b->channels, &part);
-        }
+        isa->widen_rows(to, stride, from, g->in_type, g->in_c, count, b->channels);
         return;
     }
-    source from = {g, isa, affine, in, b, b->channels * (int64_t)trm_dtype_bytes(isa->row_type)};
+    source from = {g, isa, in, b, b->channels * (int64_t)trm_dtype_bytes(isa->row_type)};
     cursor c = cursor_at(group, row);
     for (int64_t r = 0; r < count; r++, cursor_next(group, &c)) {
         char *at = (char *)(to + r * stride);

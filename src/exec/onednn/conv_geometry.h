@@ -74,11 +74,12 @@ static inline int32_t trmi_conv_weight_tap(const trmi_conv_geometry *g, int32_t 
     return g->flipped ? g->taps - 1 - tap : tap;
 }
 
-/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; through `affine`
- * where that has a scale (row_type FLOAT32; pixels outside the image stay zero). */
+/* Copies k of rows [row, row + count) of a group as isa->row_type: to[i * stride] on; pixels outside
+ * the image are zero. */
 void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
-                      const trmi_affine *affine, const void *input, const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
-                      int64_t count, float *to, int64_t stride);
+                      const void *input, const trmi_conv_group *group,
+                      const trmi_conv_use *use, int64_t row, int64_t count, float *to,
+                      int64_t stride);
 
 /* Element offset of the first channel of the output pixel of each row. */
 void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,

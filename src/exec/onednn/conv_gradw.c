@@ -75,12 +75,12 @@ static void pack_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     }
 }
 
-static void pack_a(const gradw *c, const trmi_affine *affine, const void *x, const trmi_conv_use *use, const chunk *part,
+static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part,
                    int height, const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[part->group];
     const trmi_conv_block *b = &c->g.blocks[use->block];
     int64_t panel = CHUNK * TRMI_TILE_COLS;
-    if (c->g.pointwise && affine->scale == NULL) {
+    if (c->g.pointwise) {
         const char *from = (const char *)x +
                            (part->row * c->g.in_c + b->channel) * (int64_t)trm_dtype_bytes(c->g.in_type);
         int64_t step = c->g.in_c * (int64_t)trm_dtype_bytes(c->g.in_type);
@@ -90,7 +90,7 @@ static void pack_a(const gradw *c, const trmi_affine *affine, const void *x, con
         return;
     }
     for (int64_t r = 0; r < part->rows; r++) {
-        trmi_conv_gather(&c->g, c->isa, affine, x, group, use, part->row + r, 1, w->row, 0);
+        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row + r, 1, w->row, 0);
         c->isa->deal(w->a, r, panel, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
     }
 }
@@ -135,7 +135,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
             continue;
         }
         pack_b(c, args->result, part, column, count, w);
-        pack_a(c, &args->affine, args->image, use, part, height, w);
+        pack_a(c, args->image, use, part, height, w);
         multiply(c, part, k, height, sums, count, add, w);
         add = true;
     }
@@ -278,7 +278,7 @@ static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p,
 
 /* Pairs of pixels. */
 static bool pairs_can(const trmi_conv_problem *p) {
-    return gradw_can(p) && trmi_gemm_pairs() != NULL && !p->affine &&
+    return gradw_can(p) && trmi_gemm_pairs() != NULL &&
            p->image_type == TRM_BFLOAT16 && p->result_type == TRM_BFLOAT16;
 }
 

@@ -85,16 +85,15 @@ static char type_letter(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 
 
 const char *trmi_conv_key(const trmi_conv_problem *p, char *text, size_t size) {
     static const char *const directions[] = {"fwd", "data", "weights"};
-    static const char *const epilogues[] = {"", " statistics", " norm-grad"};
     snprintf(text, size,
              "conv %s %s%s%s %c%c%c n%" PRId64 " c%" PRId64 " %" PRId64 "x%" PRId64 " o%" PRId64
              " k%" PRId64 "x%" PRId64 " s%" PRId64 "x%" PRId64 " d%" PRId64 "x%" PRId64
-             " p%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " g%" PRId64 "%s%s",
+             " p%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 " g%" PRId64,
              directions[p->direction], p->layout == TRMI_PLAIN ? "nchw" : "nhwc",
              p->weights_layout == TRMI_PLAIN ? "-oihw" : "-hwio", p->bias ? "-bias" : "",
              type_letter(p->image_type), type_letter(p->weights_type), type_letter(p->result_type),
              p->n, p->c, p->h, p->w, p->o, p->kh, p->kw, p->stride[0], p->stride[1],
              p->dilation[0], p->dilation[1], p->pad[0], p->pad[1], p->pad[2], p->pad[3],
-             p->groups, p->affine ? " affine" : "", epilogues[p->epilogue]);
+             p->groups);
     return text;
 }

@@ -9,7 +9,6 @@
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vec __attribute__((vector_size(VL * 4)));
-typedef int32_t vec_int __attribute__((vector_size(VL * 4)));
 typedef uint32_t vec_bits __attribute__((vector_size(VL * 4)));
 typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));
 /* The same in memory: any address, any declared type. */
@@ -41,8 +40,6 @@ INLINE vec load_any(const void *from, trm_dtype type, int64_t i) {
     return type == TRM_BFLOAT16 ? load_half((const uint16_t *)from + i)
                                 : (vec) * (const vec_memory *)((const float *)from + i);
 }
-
-INLINE vec positive(vec v) { return (vec)((vec_int)v & (vec_int)(v > (vec){0})); }
 
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)

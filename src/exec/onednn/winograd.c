@@ -9,7 +9,6 @@
  *
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
-#include "exec/onednn/conv_fuse.h"
 #include "exec/onednn/winograd.h"
 
 #include "base/checked.h"
@@ -21,8 +20,7 @@
 
 enum {
     XI = TRMI_WINO_XI,
-    SLICE = 32, /* k of one weights transform */
-    GROUP = 8   /* tiles that leave together through an epilogue */
+    SLICE = 32 /* k of one weights transform */
 };
 
 typedef struct winograd {
@@ -35,14 +33,11 @@ typedef struct winograd {
     int64_t k_blocks, panels, ldm;
     int64_t u_xi, v_block, v_xi, m_xi; /* floats from one to the next */
     int64_t shared_floats, thread_floats;
-    int64_t groups;            /* per block of tiles */
-    int64_t parts_at, *parts_rows;
-    trmi_arena arena;
 } winograd;
 
 typedef struct workspace {
-    float *v, *m, *taps, *zero, *leaving;
-    int64_t *offsets, *leaving_offsets;
+    float *v, *m, *taps, *zero;
+    int64_t *offsets;
 } workspace;
 
 static workspace workspace_of(const winograd *c, char *scratch) {
@@ -52,8 +47,6 @@ static workspace workspace_of(const winograd *c, char *scratch) {
     w.taps = w.m + XI * c->m_xi;
     w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
     w.offsets = (int64_t *)(w.zero + trmi_round_up(c->tiles.in_c, 16));
-    w.leaving_offsets = w.offsets + c->block;
-    w.leaving = (float *)(w.leaving_offsets + GROUP * TRMI_WINO_OUT);
     memset(w.zero, 0, (size_t)c->tiles.in_c * sizeof(float));
     for (int64_t i = 0; i < c->block; i++) {
         w.offsets[i] = i * c->ldm;
@@ -100,15 +93,15 @@ static void transform_weights(const winograd *c, const void *weights, float *u,
 
 /* ---- a block of tiles ------------------------------------------------------------------------------ */
 
-static void transform_input(const winograd *c, const trmi_affine *affine, const void *input,
-                            int64_t first, int64_t count, const workspace *w) {
+static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
+                            const workspace *w) {
     trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
     for (int64_t t = 0; t < count; t++) {
         const void *pixels[TRMI_WINO_IN];
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {
             c->isa->input(w->v + k * c->v_block + t * TRMI_TILE_STRIDE, c->v_xi, pixels, type,
-                          k * TRMI_TILE_K, k_of(c, k), affine, w->zero);
+                          k * TRMI_TILE_K, k_of(c, k));
         }
     }
 }
@@ -144,51 +137,6 @@ static void transform_output(const winograd *c, void *output, const float *bias,
     }
 }
 
-/* A group of tiles by way of a block of rows, one per pixel inside the image. */
-static void leave_group(const winograd *c, const trmi_conv_args *args, void *output, int64_t first,
-                        int64_t begin, int64_t end, int64_t part, const workspace *w) {
-    trmi_conv_parts parts = {.at = (float *)args->scratch + c->parts_at,
-                             .channels = c->tiles.out_c, .blocks = c->blocks * c->groups,
-                             .rows = c->parts_rows};
-    int64_t rows = 0, ld = c->tiles.out_c;
-    for (int64_t t = begin; t < end; t++) {
-        void *pixels[TRMI_WINO_OUT];
-        trmi_winograd_outputs(&c->tiles, first + t, output, NULL, pixels);
-        for (int i = 0; i < TRMI_WINO_OUT; i++) {
-            if (pixels[i] != NULL) {
-                w->leaving_offsets[rows] = ((char *)pixels[i] - (char *)output) / c->tiles.out_bytes;
-                pixels[i] = w->leaving + rows++ * ld;
-            }
-        }
-        c->isa->output(pixels, TRM_FLOAT32, 0, c->tiles.out_c, w->m + t * c->ldm, c->m_xi, NULL);
-    }
-    trmi_fuse_block block = {.sums = w->leaving, .ld = ld, .offsets = w->leaving_offsets,
-                             .rows = rows, .count = c->tiles.out_c, .out = output,
-                             .type = c->tiles.out_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32};
-    trmi_conv_leave(&c->problem, args, trmi_fuse(), &block, &parts, part);
-}
-
-static void leave(const winograd *c, const trmi_conv_args *args, void *output, int64_t b,
-                  int64_t first, int64_t count, const workspace *w) {
-    if (c->problem.epilogue == TRMI_CONV_PLAIN) {
-        transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, w);
-        return;
-    }
-    for (int64_t g = 0; g * GROUP < count; g++) {
-        leave_group(c, args, output, first, g * GROUP, trmi_min_i64(count, (g + 1) * GROUP),
-                    b * c->groups + g, w);
-    }
-}
-
-static void combine(const winograd *c, const trmi_conv_args *args) {
-    if (c->problem.epilogue != TRMI_CONV_PLAIN) {
-        trmi_conv_parts parts = {.at = (float *)args->scratch + c->parts_at,
-                                 .channels = c->tiles.out_c, .blocks = c->blocks * c->groups,
-                                 .rows = c->parts_rows};
-        trmi_conv_combine(&c->problem, args, &parts);
-    }
-}
-
 static trm_status winograd_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd *c = state;
     (void)err;
@@ -204,11 +152,10 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
         for (int64_t b = 0; b < c->blocks; b++) {
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
-            transform_input(c, &args->affine, input, first, count, &w);
+            transform_input(c, input, first, count, &w);
             multiply(c, u, count, &w);
-            leave(c, args, output, b, first, count, &w);
+            transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
-        combine(c, args);
     }
     return TRM_OK;
 }
@@ -235,43 +182,12 @@ static int64_t block_size(const winograd *c) {
     int64_t u_bytes = XI * c->u_xi * 4;
     int64_t budget = u_bytes <= 1 << 20 ? 1100 << 10 : u_bytes <= 4 << 20 ? 3 << 20 : 16 << 20;
     int64_t mr = c->gemm->mr;
-    /* The epilogue's sums go by block, so that blocks must not depend on the threads. */
-    int64_t shares = c->problem.epilogue == TRMI_CONV_PLAIN ? c->threads : 4;
-    int64_t most = (c->tiles.count + shares - 1) / shares;
+    int64_t most = (c->tiles.count + c->threads - 1) / c->threads;
     int64_t tiles = budget / per_tile / mr * mr;
     return trmi_max_i64(1, trmi_min_i64(trmi_max_i64(mr, tiles), most));
 }
 
-/* Rows of each block of the epilogue's sums. */
-static bool plan_parts(winograd *c) {
-    int64_t parts = c->blocks * c->groups;
-    c->parts_rows = trmi_arena_alloc(&c->arena, (size_t)parts * sizeof *c->parts_rows);
-    if (c->parts_rows == NULL) {
-        return false;
-    }
-    for (int64_t b = 0; b < c->blocks; b++) {
-        int64_t first = c->tiles.count * b / c->blocks, end = c->tiles.count * (b + 1) / c->blocks;
-        for (int64_t t = first; t < end; t++) {
-            void *pixels[TRMI_WINO_OUT];
-            char any;
-            trmi_winograd_outputs(&c->tiles, t, &any, NULL, pixels);
-            for (int i = 0; i < TRMI_WINO_OUT; i++) {
-                c->parts_rows[b * c->groups + (t - first) / GROUP] += pixels[i] != NULL;
-            }
-        }
-    }
-    c->parts_at = c->shared_floats;
-    c->shared_floats += trmi_round_up(trmi_conv_parts_floats(&c->problem, c->tiles.out_c, parts), 16);
-    return true;
-}
-
-static void winograd_destroy(void *state) {
-    winograd *c = state;
-    if (c != NULL) {
-        trmi_arena_free(&c->arena);
-        trmi_free(c);
-    }
-}
+static void winograd_destroy(void *state) { trmi_free(state); }
 
 static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                   int64_t *scratch, trm_error *err) {
@@ -280,7 +196,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
     *c = (winograd){.problem = *p, .gemm = trmi_gemm(), .isa = trmi_winograd(),
-                    .threads = backend->threads, .arena = {.chunk_bytes = 1024}};
+                    .threads = backend->threads};
     trmi_winograd_tiles_init(&c->tiles, p);
     int64_t nr = c->gemm->nr;
     c->k_blocks = (c->tiles.in_c + TRMI_TILE_K - 1) / TRMI_TILE_K;
@@ -294,18 +210,8 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->v_xi = c->k_blocks * c->v_block;
     c->m_xi = c->block * c->ldm;
     c->shared_floats = XI * c->u_xi;
-    c->groups = (c->block + GROUP - 1) / GROUP;
-    int64_t leaving = 0;
-    if (p->epilogue != TRMI_CONV_PLAIN) {
-        leaving = GROUP * TRMI_WINO_OUT * c->tiles.out_c;
-        if (!plan_parts(c)) {
-            winograd_destroy(c);
-            return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
-        }
-    }
     c->thread_floats = trmi_round_up(XI * (c->v_xi + c->m_xi) + 9 * SLICE * TRMI_TILE_NR_MAX +
-                                         trmi_round_up(c->tiles.in_c, 16) + 2 * c->block +
-                                         2 * GROUP * TRMI_WINO_OUT + leaving, 16);
+                                         trmi_round_up(c->tiles.in_c, 16) + 2 * c->block, 16);
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;
     return TRM_OK;

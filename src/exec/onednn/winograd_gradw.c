@@ -60,8 +60,7 @@ static void transform(const winograd_gradw *c, const trmi_conv_args *args, int64
         const void *in[TRMI_WINO_IN];
         void *out[TRMI_WINO_OUT];
         trmi_winograd_patch(&c->tiles, first + t, args->image, w->zero, in);
-        c->isa->input(w->v + t * (ROWS + PAD), c->v_xi, in, c->problem.image_type, row, rows,
-                      &args->affine, w->zero);
+        c->isa->input(w->v + t * (ROWS + PAD), c->v_xi, in, c->problem.image_type, row, rows);
         trmi_winograd_outputs(&c->tiles, first + t, args->result, w->zero, out);
         for (int64_t j = 0; j * nr < columns; j++) {
             c->isa->gradient(w->z + j * c->z_panel + t * nr, c->z_xi, (const void *const *)out,

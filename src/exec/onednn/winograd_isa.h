@@ -9,7 +9,7 @@
 #ifndef TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
 #define TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
 
-#include "exec/onednn/fuse_isa.h"
+#include "trireme/base.h"
 
 enum {
     TRMI_WINO_XI = 36,
@@ -20,10 +20,9 @@ enum {
 typedef struct trmi_winograd_isa {
     const char *name;
     int channels; /* counts below are multiples of this */
-    /* B' d B: to[xi * stride + c] from pixel i's channels first .. first + count - 1, through `affine`
-     * where that has a scale, but for pixels that are `zero` (outside the image). */
+    /* B' d B: to[xi * stride + c] from pixel i's channels first .. first + count - 1. */
     void (*input)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
-                  int64_t first, int64_t count, const trmi_affine *affine, const void *zero);
+                  int64_t first, int64_t count);
     /* A dy A': the same from the 4x4 pixels of an output tile's gradient. */
     void (*gradient)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
                      trm_dtype type, int64_t first, int64_t count);

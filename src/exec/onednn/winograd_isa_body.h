@@ -66,22 +66,13 @@ INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st
 /* ---- tiles --------------------------------------------------------------------------------------- */
 
 INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
-                     const trm_dtype type, int64_t first, int64_t count, const bool through,
-                     const trmi_affine *affine, const void *zero) {
+                     const trm_dtype type, int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
-        vec d[36], scale = (vec){0}, shift = (vec){0};
-        if (through) {
-            scale = (vec) * (const vec_memory *)(affine->scale + first + c);
-            shift = (vec) * (const vec_memory *)(affine->shift + first + c);
-        }
+        vec d[36];
         for (int j = 0; j < 6; j++) {
             vec in[6], out[6];
             for (int i = 0; i < 6; i++) {
                 in[i] = load_any(pixels[6 * i + j], type, first + c);
-                if (through && pixels[6 * i + j] != zero) {
-                    in[i] = in[i] * scale + shift;
-                    in[i] = affine->relu ? positive(in[i]) : in[i];
-                }
             }
             input_1d(out, in, 1);
             for (int i = 0; i < 6; i++) {
@@ -99,15 +90,11 @@ INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WI
 }
 
 static void input(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
-                  int64_t first, int64_t count, const trmi_affine *affine, const void *zero) {
-    if (affine->scale != NULL && type == TRM_BFLOAT16) {
-        input_as(to, stride, pixels, TRM_BFLOAT16, first, count, true, affine, zero);
-    } else if (affine->scale != NULL) {
-        input_as(to, stride, pixels, TRM_FLOAT32, first, count, true, affine, zero);
-    } else if (type == TRM_BFLOAT16) {
-        input_as(to, stride, pixels, TRM_BFLOAT16, first, count, false, affine, zero);
+                  int64_t first, int64_t count) {
+    if (type == TRM_BFLOAT16) {
+        input_as(to, stride, pixels, TRM_BFLOAT16, first, count);
     } else {
-        input_as(to, stride, pixels, TRM_FLOAT32, first, count, false, affine, zero);
+        input_as(to, stride, pixels, TRM_FLOAT32, first, count);
     }
 }
 
