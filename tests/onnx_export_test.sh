@@ -3,7 +3,7 @@
 # batch too. Needs a python with onnxruntime and onnx: PYTHON, or with TRIREME_ALL_TESTS=1 a virtual
 # environment that this test makes in the build folder.
 set -u
-python=${PYTHON:-python3}
+python=${PYTHON:-/usr/bin/python3}
 have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }
 venv=${TRIREME_BUILD:?}/venv-onnx
 if ! have "$python" && [ -x "$venv/bin/python" ]; then

@@ -2,7 +2,7 @@
 # ResNet-18 and ResNet-50 through Trireme and PyTorch from the same weights and batches: 20 steps.
 # Needs torch and torchvision (Debian: python3-torch python3-torchvision; or PYTHON=... of a venv).
 set -eu
-python=${PYTHON:-python3}
+python=${PYTHON:-/usr/bin/python3}
 if ! "$python" -c 'import torch, torchvision' 2> /dev/null; then
     echo "skipped: $python has no torch and torchvision"
     exit 77

@@ -173,6 +173,17 @@ typedef struct trm_evaluation {
 TRM_API TRM_MUST_USE trm_status trm_model_evaluate(trm_model *model, trm_dataset *data,
                                                    trm_evaluation *out, trm_error *err);
 
+/* Sees a batch of an evaluation: logits of `samples` rows (borrowed), and the batch that they are of. */
+typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits, int64_t samples,
+                                        const trm_batch *batch, trm_error *err);
+
+/* As trm_model_evaluate (`out` may be NULL), and hands each batch's logits to `see`, in the order of
+ * the data. With many ranks, each sees its own share.
+ *   error  those of trm_model_evaluate, and what `see` returns */
+TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
+                                                  trm_prediction_fn see, void *context,
+                                                  trm_evaluation *out, trm_error *err);
+
 /* ---- training ------------------------------------------------------------------------------ */
 
 /* What callbacks see. Times are of this call of trm_model_train. */

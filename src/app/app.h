@@ -40,7 +40,7 @@ typedef struct app_options {
     int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop, histogram_epochs;
     double save_every_seconds;
     /* other commands */
-    const char *checkpoint, *to, *from, *file;
+    const char *checkpoint, *predictions, *to, *from, *file;
     bool explain;
     int64_t repeats, rows;
     /* many ranks */
@@ -77,7 +77,7 @@ extern const app_command app_commands[];
 extern const int app_commands_count;
 
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
-    app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint,
+    app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
     app_group_ranks, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
@@ -145,6 +145,17 @@ int32_t app_rank_count(const app_context *app);
 TRM_MUST_USE trm_status app_parallel(app_context *app, trm_parallel_options *out, trm_error *err);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
 void app_json_parallel(const app_context *app, const trm_exec *exec);
+
+/* ---- predictions (predictions.c) ----------------------------------------------------------------------- */
+
+/* Gathers logits and labels of an evaluation; see is a trm_prediction_fn. NOMEM, IO. */
+typedef struct app_predictions app_predictions;
+TRM_MUST_USE trm_status app_predictions_create(app_predictions **out, trm_error *err);
+void app_predictions_destroy(app_predictions *predictions);
+trm_status app_predictions_see(void *predictions, const trm_tensor *logits, int64_t samples,
+                               const trm_batch *batch, trm_error *err);
+TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions, const char *path,
+                                              trm_error *err);
 
 /* ---- rank tables (cmd_cluster.c) ----------------------------------------------------------------------- */
 

@@ -25,6 +25,24 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     return trm_model_load(*model, o->checkpoint, false, NULL, err);
 }
 
+static trm_status evaluate(app_context *app, trm_model *model, trm_dataset *data,
+                           trm_evaluation *out, trm_error *err) {
+    app_predictions *predictions = NULL;
+    const char *path = app->o.predictions;
+    if (path == NULL) {
+        return trm_model_evaluate(model, data, out, err);
+    }
+    trm_status status = app_predictions_create(&predictions, err);
+    if (status == TRM_OK) {
+        status = trm_model_predict(model, data, app_predictions_see, predictions, out, err);
+    }
+    if (status == TRM_OK) {
+        status = app_predictions_write(predictions, path, err);
+    }
+    app_predictions_destroy(predictions);
+    return status;
+}
+
 int app_run_eval(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;
@@ -36,7 +54,7 @@ int app_run_eval(app_context *app) {
         app_say("dry run: the checkpoint fits; nothing was evaluated\n");
     } else if (status == TRM_OK) {
         app_signals_begin(model);
-        status = trm_model_evaluate(model, data, &evaluation, &err);
+        status = evaluate(app, model, data, &evaluation, &err);
         app_signals_end();
         if (status == TRM_OK) {
             app_tell_evaluation(0, &evaluation);

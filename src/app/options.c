@@ -103,6 +103,10 @@ static const app_flag CHECKPOINT[] = {
     {"checkpoint", APP_TEXT, OPTION(checkpoint), "DIR|FILE", "a checkpoint, a directory of several, or a .safetensors file", 0, 0},
 };
 GROUP(checkpoint, "Weights", CHECKPOINT);
+static const app_flag EVAL[] = {
+    {"predictions", APP_TEXT, OPTION(predictions), "FILE.npz", "write every sample's logits and label, for NumPy", 0, 0},
+};
+GROUP(eval, "Predictions", EVAL);
 
 static const app_flag EXPORT[] = {
     {"to", APP_CHOICE, OPTION(to), "safetensors|onnx|npz", "the form", 0, 0},

@@ -7,6 +7,12 @@
 
 #include <string.h>
 
+/* Who sees each batch's logits; `fn` may be NULL. */
+typedef struct watcher {
+    trm_prediction_fn fn;
+    void *context;
+} watcher;
+
 /* What an evaluation adds up. */
 typedef struct sums {
     double loss;
@@ -49,17 +55,21 @@ static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status one_batch(trm_model *model, const trm_batch *batch, sums *s, trm_error *err) {
+static trm_status one_batch(trm_model *model, const trm_batch *batch, const watcher *watch, sums *s,
+                            trm_error *err) {
     trmi_compiled *c = &model->evaluate;
     TRMI_TRY(trmi_feed(c, batch, err));
     TRMI_TRY(trm_exec_forward(c->exec, err));
     s->loss += (double)trm_exec_loss(c->exec) * (double)batch->samples;
     s->samples += batch->samples;
+    trm_tensor logits;
+    TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
+    if (watch->fn != NULL) {
+        TRMI_TRY(watch->fn(watch->context, &logits, batch->samples, batch, err));
+    }
     if (!is_classification(c) && !is_binary(c)) {
         return TRM_OK;
     }
-    trm_tensor logits;
-    TRMI_TRY(trm_exec_output(c->exec, 0, &logits, err));
     const void *labels = batch->fields[c->label].tensor.data;
     if (is_binary(c)) {
         trm_auc_add(model->auc, logits.data, labels, batch->samples);
@@ -100,8 +110,8 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
     }
 }
 
-trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
-                              trm_error *err) {
+static trm_status evaluate(trm_model *model, trm_dataset *data, const watcher *watch,
+                           trm_evaluation *out, trm_error *err) {
     TRMI_TRY(ready(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     bool alone = trmi_model_comm(model) == NULL; /* else all go on to the end: a step tells of stops */
@@ -116,10 +126,22 @@ trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluatio
         }
         const trm_batch *batch;
         TRMI_TRY(trmi_next_batch(data, &batch, err));
-        TRMI_TRY(one_batch(model, batch, &s, err));
+        TRMI_TRY(one_batch(model, batch, watch, &s, err));
     }
     TRMI_TRY(add_ranks(model, &s, err));
-    conclude(model, &s, out);
-    out->seconds = trmi_os_now() - begin;
+    if (out != NULL) {
+        conclude(model, &s, out);
+        out->seconds = trmi_os_now() - begin;
+    }
     return TRM_OK;
+}
+
+trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
+                              trm_error *err) {
+    return evaluate(model, data, &(watcher){0}, out, err);
+}
+
+trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
+                             void *context, trm_evaluation *out, trm_error *err) {
+    return evaluate(model, data, &(watcher){see, context}, out, err);
 }
