@@ -126,6 +126,9 @@ typedef struct trm_model_options {
     /* trm_model_train then trains on the servers, and trm_model_global_step is theirs: updates by all workers.
      * Position and weights are the servers', so that save, resume and load are not for this model. */
     trm_ps_training ps;
+    /* Instead of `parallel`, of which only comm counts then, and of `accumulate`: what it says now
+     * (trireme/context.h). Borrowed during the call. */
+    struct trm_context *context;
     bool evaluation_only;    /* no gradients, no optimiser: only evaluate, load and export */
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
 } trm_model_options;

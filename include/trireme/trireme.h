@@ -6,6 +6,7 @@
 #include "trireme/callbacks.h"
 #include "trireme/cluster.h"
 #include "trireme/comm.h"
+#include "trireme/context.h"
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 #include "trireme/distribute.h"

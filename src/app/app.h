@@ -5,6 +5,7 @@
 #ifndef TRIREME_APP_APP_H
 #define TRIREME_APP_APP_H
 
+#include "trireme/context.h"
 #include "trireme/train.h"
 
 #include "app/flags.h"
@@ -46,7 +47,7 @@ typedef struct app_options {
     /* many ranks */
     int64_t ranks;
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
-    const char *deterministic, *hosts, *launch_directory;
+    const char *deterministic, *context, *hosts, *launch_directory;
     bool shard_optimizer, any_address;
     double timeout;
     const char *op, *sizes, *engine, *dtype;
@@ -61,6 +62,7 @@ typedef struct app_context {
     app_parsed parsed;
     char **argv; /* the whole command line, NULL-terminated */
     struct app_ranks *ranks; /* after app_join: NULL with one rank */
+    trm_context *context;    /* after app_set_context */
 } app_context;
 
 struct app_command {
@@ -79,7 +81,7 @@ extern const int app_commands_count;
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
-    app_group_ranks, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
+    app_group_ranks, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -141,8 +143,11 @@ TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);
 void app_leave(app_context *app);
 int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
-/* The options of the model; {0} with one rank. INVALID for impossible words. */
-TRM_MUST_USE trm_status app_parallel(app_context *app, trm_parallel_options *out, trm_error *err);
+trm_comm *app_comm(const app_context *app); /* NULL with one rank */
+/* context.c: makes the context from the flags, once. INVALID for impossible words. */
+TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
+/* What an option of it is; only for names that there are. */
+const char *app_holds(const app_context *app, const char *option);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
 void app_json_parallel(const app_context *app, const trm_exec *exec);
 

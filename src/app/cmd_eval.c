@@ -18,7 +18,8 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
         return status;
     }
     app_settle_data(app);
-    if ((status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
+    if ((status = app_join(app, err)) != TRM_OK ||
+        (status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
         (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
         return status;
     }
@@ -49,7 +50,13 @@ int app_run_eval(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     trm_evaluation evaluation;
-    trm_status status = prepare(app, &data, &network, &model, &err);
+    bool launched;
+    int code = 0;
+    trm_status status = app_launch_self(app, &launched, &code, &err);
+    if (launched && status == TRM_OK) {
+        return code;
+    }
+    status = status == TRM_OK ? prepare(app, &data, &network, &model, &err) : status;
     if (status == TRM_OK && app->o.dry_run) {
         app_say("dry run: the checkpoint fits; nothing was evaluated\n");
     } else if (status == TRM_OK) {
@@ -62,6 +69,7 @@ int app_run_eval(app_context *app) {
     }
     trm_model_destroy(model);
     trm_dataset_destroy(data);
+    app_leave(app);
     if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
         return app_signal_exit_code();
     }

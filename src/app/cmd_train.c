@@ -319,6 +319,9 @@ static void keep_tuning(app_options *o) {
 static trm_status prepare(job *j, trm_error *err) {
     trm_status status;
     app_settle_data(j->app);
+    if ((status = app_set_context(j->app, err)) != TRM_OK) {
+        return status;
+    }
     keep_tuning(&j->app->o);
     if ((status = check_flags(j->app, err)) != TRM_OK || (status = app_join(j->app, err)) != TRM_OK ||
         (status = open_data(j, err)) != TRM_OK ||

@@ -11,7 +11,7 @@ const app_command app_commands[] = {
     {"eval", "MODEL", 1, 1, "loss, top-1 and top-5 of a checkpoint", NULL,
      "trireme eval resnet50 --checkpoint runs/a --data cifar-10-batches-bin",
      {&app_group_common, &app_group_dry_run, &app_group_checkpoint, &app_group_eval, &app_group_data, &app_group_network,
-      &app_group_exec}, app_run_eval},
+      &app_group_exec, &app_group_job}, app_run_eval},
     {"plan", "MODEL", 1, 1, "the compiled program: memory, FLOPs, predicted time",
      "Nothing runs but the measuring of operators that are new on this machine.",
      "trireme plan resnet50 --image-size 224 --batch-size 32 --explain",
@@ -77,7 +77,7 @@ const app_command app_commands[] = {
     {"version", "", 0, 0, "the program's version", NULL,
      "trireme version",
      {&app_group_common}, app_run_version},
-    {"help", "[TOPIC]", 0, 2, "help on a command, or on exit-codes, data, resume, events", NULL,
+    {"help", "[TOPIC]", 0, 2, "help on a command, or on exit-codes, data, resume, events, context", NULL,
      "trireme help exit-codes",
      {&app_group_plain}, app_run_help},
 };

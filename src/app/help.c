@@ -124,6 +124,18 @@ static const topic TOPICS[] = {
 };
 enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };
 
+/* From the library's own table. */
+static void print_context(void) {
+    trm_context_option o;
+    printf("Options of --context NAME=VALUE;NAME=VALUE, and of trm_context_set: MindSpore's names\n");
+    for (int32_t i = 0; trm_context_option_at(i, &o); i++) {
+        printf("    %s%s%s = %s%s%s\n        %s. Modes: %s.\n", o.name, o.alias != NULL ? ", " : "",
+               o.alias != NULL ? o.alias : "", o.values, o.fallback[0] != '\0' ? "; default " : "", o.fallback,
+               o.meaning, o.modes);
+    }
+    printf("The command line's own defaults are parallel_mode=data_parallel and gradients_mean=true.\n");
+}
+
 int app_run_help(app_context *app) {
     trm_error err;
     const app_parsed *p = &app->parsed;
@@ -140,8 +152,12 @@ int app_run_help(app_context *app) {
             return 0;
         }
     }
-    const char *words[64];
-    int count = 0;
+    if (strcmp(wanted, "context") == 0) {
+        print_context();
+        return 0;
+    }
+    const char *words[64] = {"context"};
+    int count = 1;
     for (int i = 0; i < TOPICS_COUNT; i++) {
         words[count++] = TOPICS[i].name;
     }

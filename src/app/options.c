@@ -150,11 +150,20 @@ static const app_flag RANKS[] = {
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B", "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
      "order of sums over ranks fixed; algorithms chosen once for --output (false)", 0, 0},
+    {"context", APP_TEXT, OPTION(context), "A=B;C=D", "options by MindSpore's names (trireme help context)", 0, 0},
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
     {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
 };
 GROUP(ranks, "Many ranks", RANKS);
+
+static const app_flag JOB[] = {
+    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
+    {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
+    {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
+    {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
+};
+GROUP(job, "Many ranks", JOB);
 
 static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},

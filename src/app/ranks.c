@@ -15,14 +15,9 @@
 
 extern char **environ;
 
-enum { NAMES_MAX = 64 };
-
 typedef struct app_ranks {
     struct trmi_bootstrap *bootstrap;
     trm_comm *comm;
-    int32_t cuts[NAMES_MAX];
-    const char *names[NAMES_MAX];
-    char text[1024]; /* of names */
 } app_ranks;
 
 /* ---- who am I ----------------------------------------------------------------------------------------- */
@@ -101,10 +96,11 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
     return app_launch(app, command, code, err);
 }
 
-static trm_deterministic order_of(const app_options *o) {
-    return strcmp(o->deterministic, "strict") == 0 ? TRM_DETERMINISTIC_STRICT
-           : strcmp(o->deterministic, "true") == 0 ? TRM_DETERMINISTIC_TRUE
-                                                   : TRM_DETERMINISTIC_FALSE;
+static trm_deterministic order_of(const app_context *app) {
+    const char *word = app_holds(app, "deterministic");
+    return strcmp(word, "strict") == 0 ? TRM_DETERMINISTIC_STRICT
+           : strcmp(word, "true") == 0 ? TRM_DETERMINISTIC_TRUE
+                                       : TRM_DETERMINISTIC_FALSE;
 }
 
 static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *err) {
@@ -115,19 +111,19 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     app->ranks = r;
     trm_status status = trm_cluster_join(cluster, NULL, &r->bootstrap, err);
     if (status == TRM_OK) {
-        const trm_comm_options options = {.engine = app->o.engine, .deterministic = order_of(&app->o)};
+        const trm_comm_options options = {.engine = app->o.engine, .deterministic = order_of(app)};
         status = trm_comm_create(r->bootstrap, &options, &r->comm, err);
     }
     return status;
 }
 
 trm_status app_join(app_context *app, trm_error *err) {
-    const char *mode = app->o.parallel_mode;
     trm_cluster *cluster;
-    if (mode != NULL && strcmp(mode, "stand_alone") == 0) {
+    trm_status status = app_set_context(app, err);
+    if (status == TRM_OK && strcmp(app_holds(app, "parallel_mode"), "stand_alone") == 0) {
         return TRM_OK;
     }
-    trm_status status = resolve(app, &cluster, err);
+    status = status == TRM_OK ? resolve(app, &cluster, err) : status;
     if (status != TRM_OK) {
         return status;
     }
@@ -143,6 +139,8 @@ trm_status app_join(app_context *app, trm_error *err) {
 }
 
 void app_leave(app_context *app) {
+    trm_context_destroy(app->context);
+    app->context = NULL;
     if (app->ranks == NULL) {
         return;
     }
@@ -160,89 +158,6 @@ int32_t app_rank_count(const app_context *app) {
     return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
 }
 
-/* ---- options ------------------------------------------------------------------------------------------- */
-
-static trm_status bucket_of(const char *text, app_ranks *r, trm_parallel_options *out, trm_error *err) {
-    char *end;
-    if (strcmp(text, "auto") == 0) {
-        return TRM_OK;
-    }
-    if (strcmp(text, "off") == 0) {
-        out->bucket = TRM_BUCKET_OFF;
-        return TRM_OK;
-    }
-    if (strchr(text, ',') == NULL) {
-        double mb = strtod(text, &end);
-        out->bucket = TRM_BUCKET_SIZE;
-        out->bucket_bytes = (int64_t)(mb * 1e6);
-        return *end == '\0' && mb > 1e-5 && mb < 1e9
-                   ? TRM_OK
-                   : app_fail(err, TRM_INVALID, "--bucket %.40s: auto, off, megabytes, or a list 20,35,", text);
-    }
-    out->bucket = TRM_BUCKET_LIST;
-    out->bucket_list = r->cuts;
-    for (const char *at = text; *at != '\0'; at = *end == ',' ? end + 1 : end) {
-        long cut = strtol(at, &end, 10);
-        if (end == at || (*end != ',' && *end != '\0') || cut < 1 || cut > 1 << 20 ||
-            out->bucket_list_count == NAMES_MAX) {
-            return app_fail(err, TRM_INVALID, "--bucket %.40s: at most %d numbers of gradients, ascending", text,
-                            NAMES_MAX);
-        }
-        r->cuts[out->bucket_list_count++] = (int32_t)cut;
-    }
-    return TRM_OK;
-}
-
-static trm_status norm_of(const char *text, trm_parallel_options *out, trm_error *err) {
-    char *end;
-    long group = strtol(text, &end, 10);
-    if (strcmp(text, "off") == 0 || strcmp(text, "on") == 0) {
-        out->sync_batch_norm = strcmp(text, "on") == 0 ? -1 : 0;
-        return TRM_OK;
-    }
-    out->sync_batch_norm = (int32_t)group;
-    return end != text && *end == '\0' && group >= 2 && group <= 4096
-               ? TRM_OK
-               : app_fail(err, TRM_INVALID, "--sync-batch-norm %.40s: off, on, or the ranks of a group", text);
-}
-
-static trm_status layerwise_of(const app_options *o, app_ranks *r, trm_parallel_options *out,
-                               trm_error *err) {
-    bool hybrid = o->parallel_mode != NULL && strcmp(o->parallel_mode, "hybrid_parallel") == 0;
-    if (o->layerwise == NULL) {
-        return TRM_OK;
-    }
-    if (!hybrid) {
-        return app_fail(err, TRM_INVALID, "--layerwise is for --parallel-mode hybrid_parallel");
-    }
-    snprintf(r->text, sizeof r->text, "%s", o->layerwise);
-    out->layerwise = r->names;
-    for (char *name = strtok(r->text, ", "); name != NULL; name = strtok(NULL, ", ")) {
-        if (out->layerwise_count == NAMES_MAX) {
-            return app_fail(err, TRM_INVALID, "--layerwise: at most %d names", NAMES_MAX);
-        }
-        r->names[out->layerwise_count++] = name;
-    }
-    return TRM_OK;
-}
-
-/* Words are checked with one rank too, so that a wrong one does not wait for the big machine. */
-trm_status app_parallel(app_context *app, trm_parallel_options *out, trm_error *err) {
-    static app_ranks unused;
-    const app_options *o = &app->o;
-    app_ranks *r = app->ranks != NULL ? app->ranks : &unused;
-    *out = (trm_parallel_options){
-        .comm = r->comm,
-        .sum = strcmp(o->reduce, "sum") == 0,
-        .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
-                : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
-                                               : TRM_FLOAT32,
-        .shard_optimizer = o->shard_optimizer};
-    trm_status status = bucket_of(o->bucket, r, out, err);
-    status = status == TRM_OK ? norm_of(o->sync_batch_norm, out, err) : status;
-    return status == TRM_OK ? layerwise_of(o, r, out, err) : status;
-}
-
 void app_json_parallel(const app_context *app, const trm_exec *exec) {
     trm_parallel_info info;
     if (app->ranks == NULL) {
@@ -251,7 +166,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec) {
     trm_exec_parallel_info(exec, &info);
     app_json_int("rank", info.rank);
     app_json_int("ranks", info.size);
-    app_json_text("parallel_mode", app->o.parallel_mode != NULL ? app->o.parallel_mode : "data_parallel");
+    app_json_text("parallel_mode", app_holds(app, "parallel_mode"));
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);

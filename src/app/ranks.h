@@ -7,6 +7,5 @@
 /* Starts `command` as the flags of app_group_launch say; *code is the job's exit code. INVALID, IO. */
 TRM_MUST_USE trm_status app_launch(const app_context *app, const char *const *command, int *code,
                                    trm_error *err);
-trm_comm *app_comm(const app_context *app); /* NULL with one rank */
 
 #endif

@@ -104,14 +104,13 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                           bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
     const app_options *o = &app->o;
     char description[1024];
-    trm_parallel_options parallel;
     trm_status status = check_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
         status = settle_classes(network, o, data, err);
     }
     if (status == TRM_OK) {
-        status = app_parallel(app, &parallel, err);
+        status = app_set_context(app, err);
     }
     if (status != TRM_OK) {
         return status;
@@ -131,11 +130,11 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
         .threads = (int)o->threads,
         .seed = (uint64_t)o->seed,
         .no_fusion = o->no_fusion,
-        .accumulate = (int32_t)o->accumulate,
         .tuning_file = o->tuning_file,
         .evaluation_only = evaluation_only,
         .description = description,
-        .parallel = parallel,
+        .parallel = {.comm = app_comm(app)},
+        .context = app->context,
     };
     return trm_model_create(&options, out, err);
 }

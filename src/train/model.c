@@ -1,5 +1,6 @@
 #include "train/model.h"
 
+#include "trireme/context.h"
 #include "trireme/metrics.h"
 
 #include "base/error.h"
@@ -199,10 +200,26 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* The context's lists live as long as it does; the executor copies them when it is made. */
+static trm_status take_context(const trm_model_options *given, trm_model_options *o, trm_error *err) {
+    if (given->context == NULL) {
+        return TRM_OK;
+    }
+    const trm_parallel_options *p = &given->parallel;
+    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->sync_batch_norm != 0 ||
+        p->no_broadcast || p->layerwise_count != 0 || given->accumulate > 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: parallel may only "
+                         "name the communicator beside it, and accumulate is grad_accumulation_step");
+    }
+    o->context = NULL;
+    return trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err);
+}
+
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
     trm_model_options *o = &model->options;
     *o = *given;
     o->data = NULL;
+    TRMI_TRY(take_context(given, o, err));
     const char **strings[] = {&o->backend, &o->tuning_file, &o->description};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {

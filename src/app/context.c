@@ -1,0 +1,115 @@
+/* Flags about many ranks, and --context, to one trm_context. */
+#include "app/app.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Flags that are options of the context by another name. */
+typedef struct translation {
+    const char *flag, *option;
+} translation;
+static const translation translations[] = {
+    {"parallel-mode", "parallel_mode"},     {"reduce", "gradients_mean"},
+    {"wire", "gradient_wire"},              {"bucket", "comm_fusion"},
+    {"shard-optimizer", "enable_parallel_optimizer"},
+    {"sync-batch-norm", "sync_batch_norm"}, {"layerwise", "layerwise_parameters"},
+    {"accumulate", "grad_accumulation_step"},
+    {"deterministic", "deterministic"},
+};
+
+/* The flag's value in the option's words. */
+static const char *value_of(const app_options *o, const char *flag, char *text, size_t size) {
+    if (strcmp(flag, "reduce") == 0) {
+        return strcmp(o->reduce, "mean") == 0 ? "true" : "false";
+    }
+    if (strcmp(flag, "bucket") == 0) {
+        bool word = strcmp(o->bucket, "auto") == 0 || strcmp(o->bucket, "off") == 0;
+        bool list = strchr(o->bucket, ',') != NULL;
+        snprintf(text, size, "%s%s", word ? "" : list ? "index:" : "size:", o->bucket);
+        return text;
+    }
+    if (strcmp(flag, "accumulate") == 0) {
+        snprintf(text, size, "%lld", (long long)o->accumulate);
+        return text;
+    }
+    return strcmp(flag, "parallel-mode") == 0     ? o->parallel_mode
+           : strcmp(flag, "wire") == 0            ? o->wire
+           : strcmp(flag, "shard-optimizer") == 0 ? "true"
+           : strcmp(flag, "sync-batch-norm") == 0 ? o->sync_batch_norm
+           : strcmp(flag, "layerwise") == 0       ? o->layerwise
+                                                  : o->deterministic;
+}
+
+static trm_status set_flag(app_context *app, const translation *t, trm_error *err) {
+    char text[600];
+    trm_error why;
+    if (!app_given(&app->parsed, t->flag)) {
+        return TRM_OK;
+    }
+    const char *value = value_of(&app->o, t->flag, text, sizeof text);
+    if (trm_context_is_set(app->context, t->option)) {
+        return app_fail(err, TRM_INVALID, "--%s and %s in --context are the same option; give one of them", t->flag,
+                        t->option);
+    }
+    trm_status status = trm_context_set(app->context, t->option, value, &why);
+    return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
+}
+
+/* "NAME=VALUE; NAME=VALUE" */
+static trm_status set_text(app_context *app, const char *given, trm_error *err) {
+    char text[2048], *rest = NULL;
+    if ((size_t)snprintf(text, sizeof text, "%s", given) >= sizeof text) {
+        return app_fail(err, TRM_INVALID, "--context: at most %zu letters", sizeof text - 1);
+    }
+    for (char *item = strtok_r(text, ";", &rest); item != NULL; item = strtok_r(NULL, ";", &rest)) {
+        item += strspn(item, " ");
+        char *value = strchr(item, '=');
+        if (value == NULL) {
+            return app_fail(err, TRM_INVALID, "--context '%.60s': NAME=VALUE is expected, several with ; between", item);
+        }
+        *value++ = '\0';
+        if (trm_context_is_set(app->context, item)) {
+            return app_fail(err, TRM_INVALID, "--context: %.60s is given twice", item);
+        }
+        trm_status status = trm_context_set(app->context, item, value, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Without being asked ranks work on parts of the data, and their gradients are averaged. */
+static trm_status set_defaults(app_context *app, trm_error *err) {
+    trm_status status = TRM_OK;
+    if (!trm_context_is_set(app->context, "parallel_mode")) {
+        status = trm_context_set(app->context, "parallel_mode", "data_parallel", err);
+    }
+    bool ranks = strcmp(app_holds(app, "parallel_mode"), "stand_alone") != 0;
+    if (status == TRM_OK && ranks && !trm_context_is_set(app->context, "gradients_mean")) {
+        status = trm_context_set(app->context, "gradients_mean", "true", err);
+    }
+    return status;
+}
+
+trm_status app_set_context(app_context *app, trm_error *err) {
+    if (app->context != NULL) {
+        return TRM_OK;
+    }
+    trm_status status = trm_context_create(&app->context, err);
+    if (status == TRM_OK && app->o.context != NULL) {
+        status = set_text(app, app->o.context, err);
+    }
+    for (size_t i = 0; i < sizeof translations / sizeof translations[0] && status == TRM_OK; i++) {
+        status = set_flag(app, &translations[i], err);
+    }
+    status = status == TRM_OK ? set_defaults(app, err) : status;
+    if (status == TRM_OK) { /* what other files read */
+        app->o.accumulate = strtoll(app_holds(app, "grad_accumulation_step"), NULL, 10);
+        app->o.deterministic = app_holds(app, "deterministic");
+    }
+    return status;
+}
+
+const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }

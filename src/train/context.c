@@ -1,0 +1,248 @@
+/* A context: texts of options, and what they say together. */
+#include "train/context.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- life, set, get, reset -------------------------------------------------------------------------- */
+
+trm_status trm_context_create(trm_context **out, trm_error *err) {
+    trm_context *c = trmi_alloc(sizeof *c);
+    if (c == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a context");
+    }
+    trm_context_reset(c);
+    *out = c;
+    return TRM_OK;
+}
+
+void trm_context_destroy(trm_context *c) { trmi_free(c); }
+
+void trm_context_reset(trm_context *c) {
+    for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
+        snprintf(c->values[i].text, sizeof c->values[i].text, "%s", trmi_context_rows[i].fallback);
+        c->values[i].set = false;
+    }
+}
+
+/* Letters to add, drop or change to make one word of the other. */
+static int distance(const char *a, const char *b) {
+    enum { LONGEST = 63 };
+    int row[LONGEST + 1], columns = (int)strlen(b);
+    columns = columns > LONGEST ? LONGEST : columns;
+    for (int j = 0; j <= columns; j++) {
+        row[j] = j;
+    }
+    for (int i = 1; a[i - 1] != '\0'; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= columns; j++) {
+            int change = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            int other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = change < other ? change : other;
+        }
+    }
+    return row[columns];
+}
+
+static trm_status no_such(const char *name, trm_error *err) {
+    const char *nearest = trmi_context_rows[0].name;
+    int best = 1000;
+    for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
+        int d = distance(name, trmi_context_rows[i].name);
+        if (d < best) {
+            best = d;
+            nearest = trmi_context_rows[i].name;
+        }
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name, nearest);
+}
+
+trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {
+    int32_t index = trmi_context_find(name);
+    char text[TRMI_CONTEXT_TEXT_MAX];
+    if (index < 0) {
+        return no_such(name, err);
+    }
+    TRMI_TRY(trmi_context_take(&trmi_context_rows[index], value, text, err));
+    memcpy(c->values[index].text, text, strlen(text) + 1);
+    c->values[index].set = true;
+    return TRM_OK;
+}
+
+static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
+static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
+static bool truth_of(const trm_context *c, trmi_context_id id) { return strcmp(text_of(c, id), "true") == 0; }
+
+static int mode_of(const trm_context *c) {
+    int mode = 0;
+    while (strcmp(trmi_context_mode_name(mode), text_of(c, TRMI_CONTEXT_PARALLEL_MODE)) != 0) {
+        mode++;
+    }
+    return mode;
+}
+
+/* Three that nobody need say depend on the mode. */
+static const char *unset(const trm_context *c, trmi_context_id id) {
+    int mode = mode_of(c);
+    if (id == TRMI_CONTEXT_PARAMETER_BROADCAST) {
+        return mode == TRMI_DATA_PARALLEL || mode == TRMI_HYBRID_PARALLEL ? "true" : "false";
+    }
+    if (text_of(c, id)[0] == '\0' && (id == TRMI_CONTEXT_DEVICE_NUM || id == TRMI_CONTEXT_GLOBAL_RANK)) {
+        return id == TRMI_CONTEXT_DEVICE_NUM ? "1" : "0";
+    }
+    return text_of(c, id);
+}
+
+const char *trm_context_get(const trm_context *c, const char *name) {
+    int32_t index = trmi_context_find(name);
+    if (index < 0) {
+        return NULL;
+    }
+    return is_set(c, (trmi_context_id)index) ? text_of(c, (trmi_context_id)index)
+                                             : unset(c, (trmi_context_id)index);
+}
+
+bool trm_context_is_set(const trm_context *c, const char *name) {
+    int32_t index = trmi_context_find(name);
+    return index >= 0 && c->values[index].set;
+}
+
+/* ---- what excludes each other --------------------------------------------------------------------- */
+
+static trm_status check_modes(const trm_context *c, trm_error *err) {
+    int mode = mode_of(c);
+    for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
+        const trmi_context_row *row = &trmi_context_rows[i];
+        if (c->values[i].set && (row->modes & (1u << mode)) == 0) {
+            trm_context_option option;
+            (void)trm_context_option_at(i, &option);
+            return TRMI_FAIL(err, TRM_INVALID, "%s is for parallel_mode %s; the mode is %s", row->name,
+                             option.modes, trmi_context_mode_name(mode));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_pairs(const trm_context *c, trm_error *err) {
+    bool wide = strcmp(text_of(c, TRMI_CONTEXT_GRADIENT_WIRE), "fp32") == 0;
+    if (is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG) && is_set(c, TRMI_CONTEXT_COMM_FUSION)) {
+        return TRMI_FAIL(err, TRM_INVALID, "all_reduce_fusion_config and comm_fusion both say where gradients "
+                         "are cut; one of them");
+    }
+    if (is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && is_set(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC) &&
+        wide != truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
+        return TRMI_FAIL(err, TRM_INVALID, "gradient_fp32_sync is %s, but gradient_wire is %s",
+                         text_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC), text_of(c, TRMI_CONTEXT_GRADIENT_WIRE));
+    }
+    if (is_set(c, TRMI_CONTEXT_FULL_BATCH) && is_set(c, TRMI_CONTEXT_DATASET_STRATEGY) &&
+        truth_of(c, TRMI_CONTEXT_FULL_BATCH) != (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
+        return TRMI_FAIL(err, TRM_INVALID, "full_batch is %s, but dataset_strategy is %.60s",
+                         text_of(c, TRMI_CONTEXT_FULL_BATCH), text_of(c, TRMI_CONTEXT_DATASET_STRATEGY));
+    }
+    return TRM_OK;
+}
+
+static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
+    int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1, comm != NULL ? trm_comm_rank(comm) : 0};
+    static const trmi_context_id ids[2] = {TRMI_CONTEXT_DEVICE_NUM, TRMI_CONTEXT_GLOBAL_RANK};
+    static const char *const what[2] = {"the job has %d ranks", "this process is rank %d"};
+    for (int i = 0; i < 2; i++) {
+        trmi_context_value *v = &c->values[ids[i]];
+        if (v->set && atoi(v->text) != here[i]) {
+            char found[48];
+            snprintf(found, sizeof found, what[i], here[i]);
+            return TRMI_FAIL(err, TRM_INVALID, "%s is %s, but %s; leave it out, or start as many",
+                             trmi_context_rows[ids[i]].name, v->text, found);
+        }
+        if (!v->set) {
+            snprintf(v->text, sizeof v->text, "%d", here[i]);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
+    static const char *const words[] = {"false", "true", "strict"};
+    const char *word = text_of(c, TRMI_CONTEXT_DETERMINISTIC);
+    if (comm != NULL && strcmp(word, words[trm_comm_deterministic(comm)]) != 0 &&
+        trm_comm_deterministic(comm) != TRM_DETERMINISTIC_STRICT && strcmp(word, "false") != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "deterministic is %s, but the communicator was made without: "
+                         "trm_comm_options.deterministic", word);
+    }
+    return TRM_OK;
+}
+
+/* ---- in the words of trireme/exec.h ----------------------------------------------------------------- */
+
+static void fusion_of(trm_context *c, trm_parallel_options *out) {
+    const char *text = text_of(c, TRMI_CONTEXT_COMM_FUSION);
+    const char *list = is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG)
+                           ? text_of(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG)
+                       : strncmp(text, "index:", 6) == 0 ? text + 6
+                                                         : NULL;
+    if (list != NULL) {
+        out->bucket = TRM_BUCKET_LIST;
+        out->bucket_list = c->cuts;
+        out->bucket_list_count = trmi_context_cuts(list, c->cuts);
+    } else if (strcmp(text, "off") == 0) {
+        out->bucket = TRM_BUCKET_OFF;
+    } else if (strcmp(text, "auto") != 0) {
+        out->bucket = TRM_BUCKET_SIZE;
+        out->bucket_bytes = trmi_context_size(text);
+    }
+}
+
+static trm_dtype wire_of(const trm_context *c) {
+    const char *text = text_of(c, TRMI_CONTEXT_GRADIENT_WIRE);
+    if (!is_set(c, TRMI_CONTEXT_GRADIENT_WIRE) && !truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
+        return TRM_BFLOAT16;
+    }
+    return strcmp(text, "bf16") == 0   ? TRM_BFLOAT16
+           : strcmp(text, "fp16") == 0 ? TRM_FLOAT16
+                                       : TRM_FLOAT32;
+}
+
+static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
+    const char *text = text_of(c, TRMI_CONTEXT_LAYERWISE_PARAMETERS);
+    char *rest = NULL;
+    memcpy(c->names_text, text, strlen(text) + 1);
+    out->layerwise = c->names;
+    for (char *name = strtok_r(c->names_text, ", ", &rest); name != NULL; name = strtok_r(NULL, ", ", &rest)) {
+        if (out->layerwise_count == TRMI_CONTEXT_LIST_MAX) {
+            return TRMI_FAIL(err, TRM_INVALID, "layerwise_parameters: at most %d names", TRMI_CONTEXT_LIST_MAX);
+        }
+        c->names[out->layerwise_count++] = name;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
+                               int32_t *accumulate, trm_error *err) {
+    int mode = mode_of(c);
+    comm = mode == TRMI_STAND_ALONE ? NULL : comm;
+    TRMI_TRY(check_modes(c, err));
+    TRMI_TRY(check_pairs(c, err));
+    TRMI_TRY(check_ranks(c, comm, err));
+    TRMI_TRY(check_order(c, comm, err));
+    if (mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "parallel_mode %s needs a plan; data_parallel and "
+                         "hybrid_parallel spread a model without one", trmi_context_mode_name(mode));
+    }
+    trm_parallel_options o = {.comm = comm,
+                              .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
+                              .wire = wire_of(c),
+                              .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
+                              .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
+                              .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0};
+    fusion_of(c, &o);
+    TRMI_TRY(names_of(c, &o, err));
+    *parallel = o;
+    *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
+    return TRM_OK;
+}

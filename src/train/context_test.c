@@ -1,0 +1,280 @@
+/* Context options: set, get, reset; what excludes what; what they mean for a model. */
+#include "check.h"
+
+#include "trireme/context.h"
+#include "trireme/train.h"
+
+#include "comm/ranks.h"
+
+static trm_context *context;
+static trm_error err;
+
+static int begin(void **state) { return trm_context_create(&context, &err) != TRM_OK; }
+static int end(void **state) {
+    trm_context_destroy(context);
+    return 0;
+}
+static void set(const char *name, const char *value) { CHECK_OK(trm_context_set(context, name, value, &err), err); }
+
+static trm_parallel_options resolved(int32_t *accumulate) {
+    trm_parallel_options o;
+    CHECK_OK(trm_context_resolve(context, NULL, &o, accumulate, &err), err);
+    return o;
+}
+static void refused(trm_status status, const char *text) {
+    trm_parallel_options o;
+    int32_t accumulate;
+    CHECK_FAILS(trm_context_resolve(context, NULL, &o, &accumulate, &err), status, err, text);
+}
+
+/* ---- one process ---------------------------------------------------------------------------------- */
+
+static void every_option_has_a_default_and_goes_back_to_it(void **state) {
+    trm_context_option o;
+    int32_t count = 0;
+    for (; trm_context_option_at(count, &o); count++) {
+        assert_non_null(trm_context_get(context, o.name));
+        assert_false(trm_context_is_set(context, o.name));
+        assert_true(o.alias == NULL || trm_context_get(context, o.alias) == trm_context_get(context, o.name));
+        if (o.fallback[0] != '\0') {
+            assert_string_equal(trm_context_get(context, o.name), o.fallback);
+            set(o.name, o.fallback);
+            assert_true(trm_context_is_set(context, o.name));
+        }
+    }
+    assert_int_equal(count, 28);
+    assert_false(trm_context_option_at(-1, &o));
+    set("mirror_mean", "True");
+    assert_string_equal(trm_context_get(context, "gradients_mean"), "true");
+    set("parallel_mode", "DATA_PARALLEL");
+    assert_string_equal(trm_context_get(context, "parallel_mode"), "data_parallel");
+    assert_string_equal(trm_context_get(context, "parameter_broadcast"), "true");
+    trm_context_reset(context);
+    assert_string_equal(trm_context_get(context, "parallel_mode"), "stand_alone");
+    assert_string_equal(trm_context_get(context, "parameter_broadcast"), "false");
+    assert_string_equal(trm_context_get(context, "mirror_mean"), "false");
+    assert_string_equal(trm_context_get(context, "device_num"), "1");
+    assert_false(trm_context_is_set(context, "parallel_mode"));
+    assert_null(trm_context_get(context, "nothing"));
+}
+
+static void values_outside_of_their_range_are_refused(void **state) {
+    static const char *const wrong[][3] = {
+        {"parallel_mod", "data_parallel", "nearest is parallel_mode"},
+        {"parallel_mode", "data", "stand_alone|data_parallel"},
+        {"parallel_mode", "", "parallel_mode"},
+        {"device_num", "0", "from 1 to 4096"},
+        {"device_num", "4097", "from 1 to 4096"},
+        {"global_rank", "-1", "from 0 to 4095"},
+        {"global_rank", "2x", "from 0 to 4095"},
+        {"gradients_mean", "maybe", "true or false"},
+        {"all_reduce_fusion_config", "35,20", "ascending"},
+        {"all_reduce_fusion_config", "0", "ascending"},
+        {"comm_fusion", "size:", "size:MB"},
+        {"comm_fusion", "index:3,x", "ascending"},
+        {"sync_batch_norm", "1", "a group"},
+        {"grad_accumulation_step", "0", "from 1"},
+        {"search_mode", "magic", "recursive_programming"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        CHECK_FAILS(trm_context_set(context, wrong[i][0], wrong[i][1], &err), TRM_INVALID, err, wrong[i][2]);
+        assert_false(trm_context_is_set(context, wrong[i][0]));
+    }
+    CHECK_FAILS(trm_context_set(context, "pipeline_stages", "2", &err), TRM_UNSUPPORTED, err, "no pipeline");
+    CHECK_FAILS(trm_context_set(context, "parallel_optimizer_threshold", "64", &err), TRM_UNSUPPORTED, err, "always 0");
+    char text[600];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    CHECK_FAILS(trm_context_set(context, "strategy_ckpt_load_file", text, &err), TRM_INVALID, err, "at most 511");
+}
+
+static void options_that_exclude_each_other_are_named(void **state) {
+    set("gradients_mean", "true");
+    refused(TRM_INVALID, "the mode is stand_alone");
+    set("parallel_mode", "data_parallel");
+    set("search_mode", "recursive_programming");
+    refused(TRM_INVALID, "search_mode is for parallel_mode auto_parallel");
+    trm_context_reset(context);
+    set("parallel_mode", "data_parallel");
+    set("layerwise_parameters", "fc");
+    refused(TRM_INVALID, "hybrid_parallel");
+    set("parallel_mode", "hybrid_parallel");
+    set("full_batch", "true");
+    refused(TRM_INVALID, "full_batch is for");
+    trm_context_reset(context);
+    set("parallel_mode", "data_parallel");
+    set("all_reduce_fusion_config", "20,35");
+    set("comm_fusion", "auto");
+    refused(TRM_INVALID, "one of them");
+    trm_context_reset(context);
+    set("parallel_mode", "data_parallel");
+    set("gradient_fp32_sync", "true");
+    set("gradient_wire", "bf16");
+    refused(TRM_INVALID, "gradient_wire is bf16");
+    trm_context_reset(context);
+    set("device_num", "8");
+    set("parallel_mode", "data_parallel");
+    refused(TRM_INVALID, "device_num is 8, but the job has 1 ranks");
+    trm_context_reset(context);
+    set("parallel_mode", "auto_parallel");
+    refused(TRM_UNSUPPORTED, "auto_parallel needs a plan");
+    set("full_batch", "true");
+    set("dataset_strategy", "((1,8),(8))");
+    refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");
+}
+
+static void options_become_those_of_an_executor(void **state) {
+    int32_t accumulate;
+    trm_parallel_options o = resolved(&accumulate);
+    assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 && accumulate == 1);
+    set("parallel_mode", "hybrid_parallel");
+    o = resolved(&accumulate);
+    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && o.sync_batch_norm == 0);
+    set("gradients_mean", "true");
+    set("parameter_broadcast", "false");
+    set("all_reduce_fusion_config", "20,35");
+    set("enable_parallel_optimizer", "true");
+    set("grad_accumulation_step", "3");
+    set("sync_batch_norm", "2");
+    set("gradient_fp32_sync", "false");
+    set("layerwise_parameters", "fc, layer4.1");
+    set("deterministic", "strict");
+    o = resolved(&accumulate);
+    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2);
+    assert_true(o.wire == TRM_BFLOAT16 && accumulate == 3 && o.bucket == TRM_BUCKET_LIST);
+    assert_true(o.bucket_list_count == 2 && o.bucket_list[0] == 20 && o.bucket_list[1] == 35);
+    assert_int_equal(o.layerwise_count, 2);
+    assert_string_equal(o.layerwise[0], "fc");
+    assert_string_equal(o.layerwise[1], "layer4.1");
+    trm_context_reset(context);
+    set("parallel_mode", "data_parallel");
+    set("comm_fusion", "size:2.5");
+    o = resolved(&accumulate);
+    assert_true(o.bucket == TRM_BUCKET_SIZE && o.bucket_bytes == 2500000);
+    set("comm_fusion", "off");
+    assert_int_equal(resolved(&accumulate).bucket, TRM_BUCKET_OFF);
+    set("gradient_wire", "fp16");
+    assert_int_equal(resolved(&accumulate).wire, TRM_FLOAT16);
+    set("comm_fusion", "index:7");
+    assert_int_equal(resolved(&accumulate).bucket_list[0], 7);
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------ */
+
+typedef struct play {
+    const char *option, *value;
+    float loss[2][4];
+    int32_t buckets;
+    int64_t epoch_steps;
+} play;
+
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *unused) {
+    trm_node x = trm_reshape(g, trm_inputs_get(inputs, "image"), trm_shape_of(-1, 3 * 8 * 8));
+    trm_node w = trm_parameter(g, "fc.weight", trm_shape_of(10, 3 * 8 * 8), TRM_INIT_LINEAR);
+    return trm_linear(g, x, w, trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO));
+}
+
+static trm_status watch(void *to, const trm_progress *p, trm_error *e) {
+    (void)e;
+    ((float *)to)[p->global_step - 1] = p->loss;
+    return TRM_OK;
+}
+
+static void train(rank_context *context, trm_comm *comm, play *p) {
+    int rank = context->rank;
+    trm_context *c;
+    trm_dataset *data;
+    trm_model *model;
+    trm_error e;
+    EXPECT_OK(trm_context_create(&c, &e), e);
+    EXPECT_OK(trm_context_set(c, "parallel_mode", "data_parallel", &e), e);
+    EXPECT_OK(trm_context_set(c, "device_num", "2", &e), e);
+    EXPECT_OK(trm_context_set(c, p->option, p->value, &e), e);
+    const trm_random_options random = {.count = 64, .channels = 3, .height = 8, .width = 8, .classes = 10};
+    EXPECT_OK(trm_dataset_random(&random, &data, &e), e);
+    EXPECT_OK(trm_dataset_shard(data, 2, rank, TRM_SHARD_WRAP, &e), e);
+    EXPECT_OK(trm_dataset_batch(data, 8, true, &e), e);
+    const trm_model_options options = {.network = network, .data = data, .backend = "ref", .threads = 1,
+                                       .learning_rate = {.base = 0.1}, .parallel = {.comm = comm}, .context = c,
+                                       .seed = (uint64_t)rank};
+    EXPECT_OK(trm_model_create(&options, &model, &e), e);
+    EXPECT(strcmp(trm_context_get(c, "global_rank"), rank == 0 ? "0" : "1") == 0, "global_rank");
+    trm_train_options t = {.data = data, .steps = 4, .callbacks = {{.on_step_end = watch, .context = p->loss[rank]}}};
+    EXPECT_OK(trm_model_train(model, &t, &e), e);
+    trm_parallel_info info;
+    trm_exec_parallel_info(trm_model_exec(model), &info);
+    p->buckets = info.buckets;
+    p->epoch_steps = trm_model_epoch_steps(model, data);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    trm_context_destroy(c);
+}
+
+static void rank_main(rank_context *context) {
+    trmi_bootstrap *bootstrap;
+    trm_comm *comm;
+    trm_error e;
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &e), e);
+    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &e), e);
+    train(context, comm, context->arg);
+    trm_comm_destroy(comm);
+    bootstrap->table->destroy(bootstrap);
+}
+
+static play run(const char *option, const char *value) {
+    play *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *shared = (play){.option = option, .value = value};
+    ranks_run(2, 0, false, rank_main, shared, "context");
+    play copy = *shared;
+    munmap(shared, sizeof *shared);
+    return copy;
+}
+
+/* Each option changes what it names, and nothing else. */
+static void a_model_follows_its_context(void **state) {
+    play sum = run("gradients_mean", "false"), mean = run("gradients_mean", "true");
+    assert_true(sum.loss[0][0] == mean.loss[0][0] && sum.loss[0][1] != mean.loss[0][1]);
+    for (int i = 0; i < 4; i++) {
+        assert_true(sum.loss[0][i] == sum.loss[1][i]); /* of all ranks together */
+    }
+    play off = run("comm_fusion", "off"), half = run("gradient_fp32_sync", "false");
+    assert_int_equal(off.buckets, 2);
+    assert_int_equal(run("all_reduce_fusion_config", "1").buckets, 2);
+    assert_int_equal(run("comm_fusion", "size:100").buckets, 1);
+    play slices = run("enable_parallel_optimizer", "true");
+    assert_memory_equal(off.loss, sum.loss, sizeof sum.loss);
+    assert_memory_equal(slices.loss, sum.loss, sizeof sum.loss);
+    assert_true(half.loss[0][3] != sum.loss[0][3]);
+    play apart = run("parameter_broadcast", "false"); /* the ranks' seeds differ */
+    assert_true(apart.loss[0][0] != sum.loss[0][0]);
+    play more = run("grad_accumulation_step", "2");
+    assert_int_equal(sum.epoch_steps, 4);
+    assert_int_equal(more.epoch_steps, 2);
+}
+
+static void a_model_takes_one_or_the_other(void **state) {
+    trm_dataset *data;
+    trm_model *model;
+    const trm_random_options random = {.count = 8, .channels = 3, .height = 8, .width = 8, .classes = 10};
+    CHECK_OK(trm_dataset_random(&random, &data, &err), err);
+    CHECK_OK(trm_dataset_batch(data, 8, true, &err), err);
+    trm_model_options options = {.network = network, .data = data, .learning_rate = {.base = 0.1}, .context = context,
+                                 .parallel = {.shard_optimizer = true}};
+    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "may only name the communicator");
+    options.parallel.shard_optimizer = false;
+    set("device_num", "2");
+    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "device_num is 2");
+    trm_dataset_destroy(data);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(every_option_has_a_default_and_goes_back_to_it),
+        TEST(values_outside_of_their_range_are_refused),
+        TEST(options_that_exclude_each_other_are_named),
+        TEST(options_become_those_of_an_executor),
+        TEST(a_model_follows_its_context),
+        TEST(a_model_takes_one_or_the_other),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Data parallel from the command line: context options, evaluation on many ranks, stopping a job.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+expect() { # CODE TEXT ARGS
+    local code=$1 text=$2
+    shift 2
+    "$trireme" "$@" > out.txt 2>&1
+    local got=$?
+    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
+}
+data="--data synth --synth-train 96 --synth-test 42"
+recipe="--learning-rate 0.02 --seed 7 --log-every 1 --json --epochs 1"
+# shellcheck disable=SC2086
+train() { "$trireme" train mlp $data $recipe "$@"; }
+losses() { python3 -c 'import json,sys; print(*[json.loads(l)["loss"] for l in open(sys.argv[1]) if "\"step\"," in l])' "$1"; }
+
+# ---- flags and context options are the same thing
+train --batch-size 8 -n 2 --reduce sum --bucket 0.05 --accumulate 2 > flags.json || fail "flags"
+train --batch-size 8 -n 2 --context "mirror_mean=false; comm_fusion=size:0.05;grad_accumulation_step=2;device_num=2" > context.json ||
+    fail "--context"
+[ "$(losses flags.json)" = "$(losses context.json)" ] && [ -n "$(losses flags.json)" ] || fail "flags and --context differ"
+grep -q '"epoch_steps":3' context.json || fail "grad_accumulation_step does nothing"
+train --batch-size 8 -n 2 --context "parallel_mode=hybrid_parallel;layerwise_parameters=fc2" > hybrid.json || fail "hybrid"
+grep -q '"parallel_mode":"hybrid_parallel"' hybrid.json || fail "hybrid_parallel is not told"
+expect 2 "device_num is 4, but the job has 2 ranks" train mlp --data synth --synth-train 64 --batch-size 8 --epochs 1 -n 2 --context device_num=4
+expect 2 "nearest is gradients_mean" train mlp --data synth --context gradient_mean=true
+expect 2 "are the same option" train mlp --data synth --reduce sum --context mirror_mean=true
+expect 2 "NAME=VALUE" train mlp --data synth --context mirror_mean
+expect 2 "stand_alone" train mlp --data synth --parallel-mode stand_alone --reduce sum
+expect 0 "gradients_mean, mirror_mean = true|false" help context
+
+# ---- evaluation on many ranks is that on one, inside training and after it; 42 samples are no whole batches
+same_evaluation() { # counts equal, losses to 1e-5: they are added in another order
+    python3 - "$1" "$2" << 'END'
+import json, sys
+a, b = ([json.loads(l) for l in open(f) if '"eval"' in l][-1] for f in sys.argv[1:])
+assert all(a[k] == b[k] for k in ("samples", "top1", "top5")) and abs(a["loss"] - b["loss"]) < 1e-5, (a, b)
+END
+}
+train --batch-size 8 -n 2 --output run --eval-every-epochs 1 > run.json || fail "train and evaluate"
+for n in 1 2 3; do
+    "$trireme" eval mlp --checkpoint run --data synth --synth-test 42 --batch-size 8 --seed 7 -n $n --json > "eval$n.json" ||
+        fail "eval -n $n"
+    same_evaluation "eval$n.json" run.json || fail "eval -n $n is not the evaluation in training"
+done
+grep -q '"samples":42' eval3.json || fail "eval -n 3 does not see every sample once"
+
+# ---- SIGTERM on the launcher: all ranks end after a step, rank 0 has saved, and the job goes on with the same bits
+train --batch-size 8 -n 2 --epochs 3 > straight.json 2> /dev/null && fail "--epochs twice should be refused"
+long="--data synth --synth-train 3200 --synth-test 16 --learning-rate 0.02 --seed 7 --log-every 1 --json --epochs 2 --batch-size 8 -n 2"
+# shellcheck disable=SC2086
+"$trireme" train mlp $long > straight.json || fail "straight"
+# shellcheck disable=SC2086
+"$trireme" train mlp $long --output stop > a.json &
+launcher=$!
+for _ in $(seq 100); do grep -q '"global_step":60,' a.json && break; sleep 0.05; done
+kill -TERM $launcher
+wait $launcher
+code=$?
+[ $code = 143 ] || fail "SIGTERM on the launcher: exit code $code"
+ls stop | grep -q ckpt || fail "SIGTERM on the launcher: no checkpoint"
+# shellcheck disable=SC2086
+"$trireme" train mlp $long --output stop --resume > b.json || fail "resuming after SIGTERM"
+[ "$(losses a.json) $(losses b.json)" = "$(losses straight.json)" ] || fail "a job stopped by SIGTERM has other losses"
+exit $failed
