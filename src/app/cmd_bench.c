@@ -14,7 +14,7 @@ enum { WARM_STEPS = 2 };
 typedef struct stopwatch {
     double *seconds; /* of the steps after the warm ones */
     int64_t count, room;
-    double first_step; /* since the program began */
+    double first_step, first_step_done; /* its begin and its end, since the program began */
     double program_begin;
 } stopwatch;
 
@@ -22,7 +22,8 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     (void)err;
     stopwatch *w = context;
     if (p->global_step == 1) {
-        w->first_step = trm_now_seconds() - w->program_begin;
+        w->first_step_done = trm_now_seconds() - w->program_begin;
+        w->first_step = w->first_step_done - p->step_seconds;
     }
     if (p->global_step > WARM_STEPS && w->count < w->room) {
         w->seconds[w->count++] = p->step_seconds;
@@ -44,10 +45,10 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     int64_t peak = trm_peak_bytes(), predicted = before + info->total_bytes;
     char a[32], b[32];
     app_say("%s, batch %lld, %lldx%lld, %s: %.1f images/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
-            "first step after %.2f s; peak memory %s, predicted %s\n",
+            "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
             name, (long long)o->batch_size, (long long)o->image_size, (long long)o->image_size,
             o->precision, images / s.median, (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
-            s.maximum * 1e3, w->first_step, app_bytes((double)peak, a, sizeof a),
+            s.maximum * 1e3, w->first_step, w->first_step_done, app_bytes((double)peak, a, sizeof a),
             app_bytes((double)predicted, b, sizeof b));
     app_json_open();
     app_json_text("bench", "train");
@@ -59,6 +60,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_real("images_per_second", images / s.median);
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);
+    app_json_real("first_step_done_seconds", w->first_step_done);
     app_json_int("peak_bytes", peak);
     app_json_int("predicted_peak_bytes", predicted);
     app_json_int("program_bytes", info->total_bytes);

@@ -25,6 +25,9 @@ static void ask_x86(void) {
     if (features.avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         features.amx_bf16 = d >> 22 & 1;
     }
+    if (__get_cpuid(1, &a, &b, &c, &d)) {
+        features.signature = a;
+    }
     unsigned brand[12] = {0};
     for (unsigned i = 0; i < 3; i++) {
         __get_cpuid(0x80000002u + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2],

@@ -12,6 +12,7 @@ typedef struct trmi_cpu_features {
     bool avx512_bf16; /* dot product of bf16 pairs */
     bool amx_bf16;
     char model[64]; /* "Intel(R) Xeon(R) Processor" */
+    unsigned signature; /* family, model, stepping (x86: CPUID 1, EAX): names alone may be shared; 0 = unknown */
 } trmi_cpu_features;
 
 const trmi_cpu_features *trmi_cpu(void);

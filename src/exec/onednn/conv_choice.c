@@ -20,11 +20,11 @@ const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
     &trmi_conv_winograd, &trmi_conv_winograd_gradw, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
     &trmi_conv_gather_pairs, &trmi_conv_gradw_pairs, &trmi_conv_dnnl, NULL};
 
-enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 2 };
+enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };
 
 static const double reach = 1.3;         /* times the best guess is still worth a trial */
-static const double trial_flops = 1e9;   /* of one trial run */
-static const double trial_seconds = 1.0; /* of one process */
+static const double trial_flops = 5e8;   /* of one trial run */
+static const double trial_seconds = 0.3; /* of one process: the rest is left to the next ones */
 
 /* Algorithms that can, fastest expected first; returns how many. */
 static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
@@ -54,7 +54,7 @@ static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     trmi_conv_problem s = *p;
     double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
     if (images < (double)p->n) {
-        s.n = trmi_min_i64(p->n, trmi_max_i64(8, (int64_t)images));
+        s.n = trmi_min_i64(p->n, trmi_max_i64(4, (int64_t)images));
     }
     return s;
 }
@@ -81,39 +81,58 @@ static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int6
     return at;
 }
 
-/* Seconds of one run, the least of a few; negative when it cannot run. */
-static double trial(trmi_onednn *backend, const trmi_conv_algorithm *a, const trmi_conv_problem *p) {
-    void *state = NULL;
-    int64_t scratch = 0;
-    double best = -1;
-    if (a->create(backend, p, &state, &scratch, NULL) != TRM_OK) {
+typedef struct candidate {
+    const trmi_conv_algorithm *algorithm;
+    void *state;
+    int64_t scratch;
+    double best; /* seconds of one run; negative = it cannot */
+} candidate;
+
+static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv_problem *p) {
+    trmi_conv_args args;
+    if (trial_memory(backend, p, c->scratch, &args) == NULL) {
         return -1;
     }
-    trmi_conv_args args;
-    bool fine = trial_memory(backend, p, scratch, &args) != NULL;
-    for (int i = 0; fine && i < 1 + TRIALS; i++) { /* the first warms up */
-        double begin = trmi_os_now();
-        fine = a->run(state, &args, NULL) == TRM_OK;
-        double t = trmi_os_now() - begin;
-        best = i > 0 && fine && (best < 0 || t < best) ? t : best;
+    double begin = trmi_os_now();
+    return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trmi_os_now() - begin : -1;
+}
+
+/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first
+ * warms up, and who was far behind in it is not asked again. */
+static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
+    double first = -1;
+    for (int round = 0; round <= TRIALS; round++) {
+        for (int i = 0; i < count; i++) {
+            if (c[i].best < 0 || (round > 0 && c[i].best > 2 * first)) {
+                continue;
+            }
+            double t = run_once(backend, &c[i], p);
+            c[i].best = t < 0 || round < 2 || t < c[i].best ? t : c[i].best;
+            first = round == 0 && t >= 0 && (first < 0 || t < first) ? t : first;
+        }
     }
-    a->destroy(state);
-    return best;
 }
 
 /* Times the candidates within reach; the winner or NULL. */
 static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
                                           const char *key) {
     const trmi_conv_algorithm *order[ALGORITHMS], *winner = NULL;
+    candidate c[ALGORITHMS];
     double guess[ALGORITHMS], best = 0, begin = trmi_os_now();
-    int count = rank(p, backend->threads, order, guess);
+    int count = rank(p, backend->threads, order, guess), created = 0;
     trmi_conv_problem part = smaller(p);
-    for (int i = 0; i < count && (i == 0 || winner == NULL || guess[i] <= guess[0] * reach); i++) {
-        double t = trial(backend, order[i], &part);
-        if (t >= 0 && (winner == NULL || t < best)) {
-            winner = order[i];
-            best = t;
+    for (int i = 0; i < count && (created == 0 || guess[i] <= guess[0] * reach); i++) {
+        candidate *next = &c[created];
+        *next = (candidate){.algorithm = order[i]};
+        created += order[i]->create(backend, &part, &next->state, &next->scratch, NULL) == TRM_OK;
+    }
+    race(backend, &part, c, created);
+    for (int i = 0; i < created; i++) {
+        if (c[i].best >= 0 && (winner == NULL || c[i].best < best)) {
+            winner = c[i].algorithm;
+            best = c[i].best;
         }
+        c[i].algorithm->destroy(c[i].state);
     }
     backend->trial_seconds += trmi_os_now() - begin;
     if (winner != NULL) {

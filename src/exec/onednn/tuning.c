@@ -10,8 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
 static const char header[] = "trireme tuning 1\n";
-enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512 };
+enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512, LOCK_TRIES = 200, LOCK_NAP_MS = 5 };
 
 typedef struct entry {
     const char *machine, *problem, *algorithm;
@@ -24,6 +29,8 @@ struct trmi_tuning {
     char machine[192];
     entry *entries;
     int64_t count, capacity;
+    int32_t *places; /* entries by hash of machine and problem, + 1; 0 = free; half empty */
+    int64_t places_count;
     bool added;
 };
 
@@ -41,8 +48,8 @@ trm_status trmi_tuning_create(const char *path, int threads, const char *library
     if (t == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
     }
-    snprintf(t->machine, sizeof t->machine, "%s, %s, %s, threads %d", trmi_cpu()->model, library,
-             isa, threads);
+    snprintf(t->machine, sizeof t->machine, "%s %x, %s, %s, threads %d", trmi_cpu()->model,
+             trmi_cpu()->signature, library, isa, threads);
     plain_text(t->machine);
     if (path != NULL && path[0] != '\0') {
         t->path = trmi_arena_strdup(&t->arena, path);
@@ -67,20 +74,60 @@ void trmi_tuning_destroy(trmi_tuning *t) {
     }
     trmi_arena_free(&t->arena);
     free(t->entries);
+    trmi_free(t->places);
     trmi_free(t);
 }
 
 bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
 int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
 
-static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
-    for (int64_t i = 0; i < t->count; i++) {
-        entry *e = &t->entries[i];
-        if (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0) {
-            return e;
+static uint64_t hash_text(uint64_t hash, const char *text) { /* FNV-1a */
+    for (; *text != '\0'; text++) {
+        hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
+    }
+    return hash;
+}
+
+/* Where the entry is, or would be. */
+static int32_t *place_of(const trmi_tuning *t, const char *machine, const char *problem) {
+    uint64_t hash = hash_text(hash_text(0xCBF29CE484222325u, machine), problem);
+    for (uint64_t at = hash ^ hash >> 32;; at++) {
+        int32_t *place = &t->places[at & (uint64_t)(t->places_count - 1)];
+        const entry *e = *place == 0 ? NULL : &t->entries[*place - 1];
+        if (e == NULL || (strcmp(e->problem, problem) == 0 && strcmp(e->machine, machine) == 0)) {
+            return place;
         }
     }
-    return NULL;
+}
+
+static entry *look_up(const trmi_tuning *t, const char *machine, const char *problem) {
+    int32_t at = t->places_count == 0 ? 0 : *place_of(t, machine, problem);
+    return at == 0 ? NULL : &t->entries[at - 1];
+}
+
+/* Room for one more entry and its place. */
+static bool grow(trmi_tuning *t) {
+    if (!trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof *t->entries)) {
+        return false;
+    }
+    if (t->places_count >= 2 * t->capacity) {
+        return true;
+    }
+    int64_t count = 64;
+    while (count < 2 * t->capacity) {
+        count *= 2;
+    }
+    int32_t *places = trmi_alloc((size_t)count * sizeof *places);
+    if (places == NULL) {
+        return false;
+    }
+    trmi_free(t->places);
+    t->places = places;
+    t->places_count = count;
+    for (int64_t i = 0; i < t->count; i++) {
+        *place_of(t, t->entries[i].machine, t->entries[i].problem) = (int32_t)i + 1;
+    }
+    return true;
 }
 
 bool trmi_tuning_find(const trmi_tuning *t, const char *problem, const char **algorithm,
@@ -109,11 +156,11 @@ static bool put(trmi_tuning *t, const char *machine, const char *problem, const 
     }
     e.machine = strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
     e.problem = trmi_arena_strdup(&t->arena, problem);
-    if (e.machine == NULL || e.problem == NULL ||
-        !trmi_grow((void **)&t->entries, &t->capacity, t->count + 1, sizeof e)) {
+    if (e.machine == NULL || e.problem == NULL || !grow(t)) {
         return false;
     }
-    t->entries[t->count++] = e;
+    t->entries[t->count] = e;
+    *place_of(t, e.machine, e.problem) = (int32_t)++t->count;
     return true;
 }
 
@@ -183,10 +230,32 @@ static void merge_file(trmi_tuning *t) {
     trmi_free(bytes);
 }
 
+/* One writer at a time merges and replaces, so that no line is lost. Who does not get the lock within
+ * a second (a dead file server) goes on without: the file stays whole either way. -1 = no lock. */
+static int lock_file(const char *path) {
+    char name[4096];
+    int length = snprintf(name, sizeof name, "%s.lock", path);
+    if (length < 0 || (size_t)length >= sizeof name) {
+        return -1;
+    }
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    for (int i = 0; fd >= 0 && i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            return fd;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_NAP_MS * 1000000L}, NULL);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
+}
+
 trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
     if (!t->added || t->path == NULL) {
         return TRM_OK;
     }
+    int lock = lock_file(t->path);
     merge_file(t);
     trmi_text text = {0};
     trmi_text_append(&text, header, sizeof header - 1);
@@ -199,6 +268,9 @@ trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
         text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
                     : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
     trmi_text_free(&text);
+    if (lock >= 0) {
+        close(lock);
+    }
     t->added = false; /* a file that cannot be written is tried once, not at every step */
     return status;
 }
