@@ -162,6 +162,13 @@ trm_status trmi_route_find(trmi_router *router, const trm_shape *shape, trm_dtyp
 double trmi_route_seconds(trmi_router *router, const trm_shape *shape, trm_dtype dtype,
                           const trmi_spread *from, const trmi_spread *to);
 
+/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local copy. */
+uint32_t trmi_spread_talk(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from, const trmi_spread *to);
+/* The one move that exchanges boxes directly. Partials must be the same on both sides. */
+trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, const trm_shape *shape,
+                             int64_t element_bytes, const trmi_spread *from, const trmi_spread *to,
+                             trmi_route_step *out);
+
 /* ---- strategies ----------------------------------------------------------------------------------------- */
 
 enum { TRMI_SHARD_INPUTS = 64, TRMI_SHARD_COMMS = 8 };
@@ -189,9 +196,10 @@ typedef struct trmi_strategy {
     int32_t backward_count;
 } trmi_strategy;
 
-/* Letters of the loops that may be cut, e.g. "nkchw"; "" = always replicated (then *reason says why when
- * the operator could be cut by a rule that is missing). */
-const char *trmi_shard_loops(const trm_graph *graph, const trmi_op *op, const char **reason);
+/* Letters of the loops that may be cut, e.g. "nkchw"; "" = always replicated (then *reason, unless NULL,
+ * says why). A last '+': partial sums may pass through, in and out. */
+enum { TRMI_SHARD_LETTERS = 12 };
+void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS], const char **reason);
 /* What "n", "k" ... mean for this operator: "samples", "output channels". */
 const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char letter);
 /* The strategy of these letters; false: not possible (a loop shorter than its cut, group convolution cut
