@@ -54,7 +54,11 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
         trmi_graph_fail(graph, &err);
         return;
     }
+    int64_t first = graph->ops_count;
     row->gradient(graph, &op, d_outputs, d_inputs);
+    for (int64_t i = first; i < graph->ops_count; i++) {
+        graph->ops[i].origin = op.name;
+    }
     for (int32_t i = 0; i < op.inputs_count; i++) {
         int32_t input = op.inputs[i];
         if (input == 0 || d_inputs[i].id == 0 || !needed[input] ||

@@ -201,6 +201,30 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
     value->shape = shape;
 }
 
+static const void *keep(trm_graph *graph, const void *data, size_t bytes) {
+    void *copy = trmi_arena_alloc(&graph->arena, bytes);
+    if (copy != NULL && bytes > 0) {
+        memcpy(copy, data, bytes);
+    }
+    return copy;
+}
+
+bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs) {
+    if (kind == TRMI_OP_CONSTANT) {
+        attrs->constant.data = keep(graph, attrs->constant.data, (size_t)attrs->constant.bytes);
+        return attrs->constant.data != NULL;
+    }
+    if (kind == TRMI_OP_EXCHANGE) {
+        trmi_exchange what = *attrs->exchange.what;
+        size_t bytes = (size_t)what.members * sizeof(trmi_box);
+        what.has = keep(graph, what.has, bytes);
+        what.wants = keep(graph, what.wants, bytes);
+        attrs->exchange.what = keep(graph, &what, sizeof what);
+        return what.has != NULL && what.wants != NULL && attrs->exchange.what != NULL;
+    }
+    return true;
+}
+
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err) {
     trm_graph *copy;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = graph->training}, &copy, err));
@@ -224,13 +248,9 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
             goto no_memory;
         }
         memcpy(to->inputs, from->inputs, (size_t)from->inputs_count * sizeof *to->inputs);
-        if (from->kind == TRMI_OP_CONSTANT) {
-            void *data = trmi_arena_alloc(&copy->arena, (size_t)from->attrs.constant.bytes);
-            if (data == NULL) {
-                goto no_memory;
-            }
-            memcpy(data, from->attrs.constant.data, (size_t)from->attrs.constant.bytes);
-            to->attrs.constant.data = data;
+        to->origin = from->origin != NULL ? trmi_arena_strdup(&copy->arena, from->origin) : NULL;
+        if (!trmi_graph_own_attrs(copy, to->kind, &to->attrs) || (from->origin != NULL && to->origin == NULL)) {
+            goto no_memory;
         }
     }
     *out = copy;

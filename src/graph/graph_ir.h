@@ -25,6 +25,22 @@ typedef enum trmi_op_kind {
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
+/* A part of a tensor: [begin, end) in each dimension. */
+typedef struct trmi_box {
+    int32_t rank;
+    int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
+} trmi_box;
+
+/* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that nobody
+ * has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
+typedef struct trmi_exchange {
+    uint32_t axes;   /* mesh axes in which the members differ; 0: this rank by itself */
+    int32_t members, self;
+    bool add;        /* what several have is summed in the order of the members; else equal copies */
+    trmi_box held;   /* the input tensor of this rank; has[self] lies inside */
+    const trmi_box *has, *wants; /* [members]; in the graph's arena */
+} trmi_exchange;
+
 /* Attributes of every kind that has some; the kind says which member holds. */
 typedef union trmi_attrs {
     struct {
@@ -48,6 +64,7 @@ typedef union trmi_attrs {
         bool relu;     /* fused kinds */
         bool residual; /* fused kinds */
         bool from_y;   /* NORM_ACT_GRAD: the mask comes from y, which is then an input */
+        uint32_t sync; /* mesh axes over which the statistics are taken together; 0 = this rank's */
     } norm;
     struct {
         int64_t kernel[2], stride[2], pad[4];
@@ -60,6 +77,8 @@ typedef union trmi_attrs {
     struct {
         double rate;
         uint64_t key; /* mask stream: a function of the operator's name */
+        bool part;    /* of a global tensor: its shape, and where this part begins */
+        int64_t begin[TRM_MAX_RANK], global[TRM_MAX_RANK];
     } dropout;
     struct {
         trm_dtype dtype;
@@ -83,6 +102,7 @@ typedef union trmi_attrs {
     struct {
         int64_t classes;
         double on, off;
+        int64_t begin; /* the label of column 0 */
     } one_hot;
     struct {
         uint32_t axes; /* bit i: dimension i is reduced */
@@ -92,10 +112,22 @@ typedef union trmi_attrs {
         double label_smoothing;
         bool use_ignore_index;
         int32_t ignore_index;
+        /* Logits of a part of the classes, or of the samples: */
+        uint32_t sync_classes, sync_samples; /* mesh axes that hold the other parts */
+        int64_t begin, classes;              /* label of column 0; all classes, 0 = the columns here */
     } xent;
     struct {
-        int64_t rows; /* EMBEDDING_GRAD: rows of the table */
+        int64_t rows;  /* EMBEDDING_GRAD: rows of the table */
+        bool part;     /* rows [begin, begin + rows of the table) only: other ids give zeros */
+        int64_t begin, global; /* ... of `global` rows */
     } embed;
+    struct {
+        uint32_t axes; /* of the mesh */
+        bool largest, smallest; /* else the sum */
+    } all_reduce;
+    struct {
+        const trmi_exchange *what;
+    } exchange;
     struct {
         const trm_custom_op *op;
     } custom;
@@ -114,6 +146,7 @@ typedef struct trmi_op {
     trmi_op_kind kind;
     trmi_phase phase;
     const char *name;
+    const char *origin; /* backward: the name of the operator whose gradient this is part of; or NULL */
     int32_t inputs_count, outputs_count;
     int32_t *inputs;                        /* value ids; 0 = absent optional input */
     int32_t outputs[TRMI_OP_OUTPUTS_MAX];   /* value ids */
@@ -188,6 +221,8 @@ trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
 void trmi_graph_fail(trm_graph *graph, const trm_error *err);
 /* A full copy, for passes that rewrite. */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
+/* Copies what an operator's attributes point at (constants, boxes) into the graph's arena. */
+bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs);
 /* Sum over the dimensions that broadcasting added, so that the result has `shape`. */
 trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);
 /* Cost of any operator, by its row or the default. */
@@ -209,6 +244,9 @@ typedef struct trmi_init_rule {
     uint64_t stream;
 } trmi_init_rule;
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape);
+/* The same for a part of the leaf, whose whole has `shape`. */
+void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                        const trmi_box *box, trm_dtype dtype, void *data);
 /* Fills `data` (plain layout) with the initial value of a leaf: a function of (seed, name, element). */
 void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                     trm_dtype dtype, void *data);

@@ -179,27 +179,55 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     return rule;
 }
 
-void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
-                    trm_dtype dtype, void *data) {
-    int64_t count = trm_shape_count(shape);
-    trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
-    for (int64_t i = 0; i < count && rule.kind == TRMI_INIT_CONSTANT; i++) {
-        store(data, dtype, i, (float)rule.value);
+/* Elements [begin, begin + count) of the leaf to data[to ...]. */
+static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count, trm_dtype dtype,
+                     void *data, int64_t to) {
+    for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
+        store(data, dtype, to + i, (float)rule->value);
     }
-    /* Four numbers a block: elements 4i .. 4i+3 come from counter i. */
-    for (int64_t block = 0; block * 4 < count && rule.kind != TRMI_INIT_CONSTANT; block++) {
+    for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count; block++) {
         uint32_t bits[4];
         float values[4];
-        trmi_philox(seed, rule.stream, (uint64_t)block, bits);
-        if (rule.kind == TRMI_INIT_NORMAL) {
+        trmi_philox(seed, rule->stream, (uint64_t)block, bits);
+        if (rule->kind == TRMI_INIT_NORMAL) {
             trmi_normal_pair(bits, values);
             trmi_normal_pair(bits + 2, values + 2);
         }
-        for (int64_t i = 0; i < 4 && block * 4 + i < count; i++) {
-            float value = rule.kind == TRMI_INIT_NORMAL
-                              ? (float)rule.scale * values[i]
-                              : (float)rule.scale * (2 * trmi_unit_float(bits[i]) - 1);
-            store(data, dtype, block * 4 + i, value);
+        for (int64_t i = 0; i < 4; i++) {
+            int64_t at = block * 4 + i - begin;
+            if (at >= 0 && at < count) {
+                float value = rule->kind == TRMI_INIT_NORMAL
+                                  ? (float)rule->scale * values[i]
+                                  : (float)rule->scale * (2 * trmi_unit_float(bits[i]) - 1);
+                store(data, dtype, to + at, value);
+            }
         }
+    }
+}
+
+void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                    trm_dtype dtype, void *data) {
+    trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
+    fill_run(&rule, seed, 0, trm_shape_count(shape), dtype, data, 0);
+}
+
+void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
+                        const trmi_box *box, trm_dtype dtype, void *data) {
+    trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
+    int32_t last = shape->rank - 1;
+    int64_t rows = 1, run = last < 0 ? 1 : box->end[last] - box->begin[last];
+    for (int32_t d = 0; d < last; d++) {
+        rows *= box->end[d] - box->begin[d];
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t rest = row, begin = 0, stride = last < 0 ? 1 : shape->dim[last];
+        for (int32_t d = last - 1; d >= 0; d--) {
+            int64_t length = box->end[d] - box->begin[d];
+            begin += (box->begin[d] + rest % length) * stride;
+            rest /= length;
+            stride *= shape->dim[d];
+        }
+        begin += last < 0 ? 0 : box->begin[last];
+        fill_run(&rule, seed, begin, run, dtype, data, row * run);
     }
 }

@@ -45,20 +45,10 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
     return index;
 }
 
-static bool copy_constant(trm_graph *to, trmi_attrs *attrs) {
-    void *data = trmi_arena_alloc(&to->arena, (size_t)attrs->constant.bytes);
-    if (data == NULL) {
-        return false;
-    }
-    memcpy(data, attrs->constant.data, (size_t)attrs->constant.bytes);
-    attrs->constant.data = data;
-    return true;
-}
-
 int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     int32_t *inputs = trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trmi_attrs attrs = op->attrs;
-    if (inputs == NULL || (op->kind == TRMI_OP_CONSTANT && !copy_constant(pass->to, &attrs))) {
+    if (inputs == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
         trm_error err;
         TRMI_FAIL(&err, TRM_NOMEM, "no memory to rewrite %s", op->name);
         trmi_graph_fail(pass->to, &err);
@@ -73,6 +63,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
         return 0;
     }
     trmi_op *copy = &pass->to->ops[index];
+    copy->origin = op->origin != NULL ? trmi_arena_strdup(&pass->to->arena, op->origin) : NULL;
     for (int32_t i = 0; i < op->outputs_count; i++) {
         pass->map[op->outputs[i]] = copy->outputs[i];
     }

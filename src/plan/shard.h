@@ -80,11 +80,7 @@ trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_sprea
 trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool sums, bool orders,
                             trmi_arena *arena, trmi_spread **out, int32_t *count, trm_error *err);
 
-/* A part of a tensor: [begin, end) in each dimension. */
-typedef struct trmi_box {
-    int32_t rank;
-    int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
-} trmi_box;
+/* Parts are boxes: trmi_box of graph/graph_ir.h. */
 
 /* The part of a rank: balanced, sizes differ by at most one, the larger ones first. */
 trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *spread, int32_t rank);

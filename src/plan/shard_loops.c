@@ -1,13 +1,27 @@
 /* The loop nest of every operator. */
 #include "plan/shard_rules.h"
 
+#include "base/error.h"
+
 #include <stdio.h>
 #include <string.h>
 
 static const char rows_of[] = "nmljiu"; /* leading dimensions of matrices, ids, vectors */
 static const char image_of[] = "nchwuv"; /* elementwise tensors, norms */
 
-static void set(char *to, const char *text) { snprintf(to, TRM_MAX_RANK + 1, "%s", text); }
+static void set(char *to, const char *text) {
+    size_t length = strlen(text);
+    TRMI_ASSERT(length < TRMI_LOOP_DIMS);
+    memcpy(to, text, length + 1);
+}
+
+/* The first `count` letters of `from` and one more ('\0': none). */
+static void set_first(char *to, const char *from, int32_t count, char more) {
+    TRMI_ASSERT(count >= 0 && count + 1 < TRMI_LOOP_DIMS);
+    memcpy(to, from, (size_t)count);
+    to[count] = more;
+    to[count + 1] = '\0';
+}
 
 static bool has(const char *letters, char letter) { return letter != '-' && strchr(letters, letter) != NULL; }
 
@@ -80,8 +94,8 @@ static void loops_global_pool(const trmi_op *op, trmi_loops *l) {
 
 static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BATCH_NORM_GRAD || op->kind == TRMI_OP_NORM_ACT_GRAD;
-    char image[TRM_MAX_RANK + 1];
-    snprintf(image, sizeof image, "%.*s", (int)trmi_output_of(g, op, 0)->shape.rank, image_of);
+    char image[TRMI_LOOP_DIMS];
+    set_first(image, image_of, trmi_output_of(g, op, 0)->shape.rank, '\0');
     strcpy(l->letters, image);
     for (int i = 0; i < TRMI_LOOP_TENSORS; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
@@ -98,8 +112,8 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 
 static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
-    snprintf(l->in[0], sizeof l->in[0], "%.*sc", (int)rank - 1, rows_of);
-    snprintf(l->out[0], sizeof l->out[0], "%.*sk", (int)rank - 1, rows_of);
+    set_first(l->in[0], rows_of, rank - 1, 'c');
+    set_first(l->out[0], rows_of, rank - 1, 'k');
     set(l->in[1], "kc");
     set(l->in[2], "k");
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rank - 1, rows_of);
@@ -116,9 +130,9 @@ static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 
 static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
-    char ids[TRM_MAX_RANK + 1], rows[TRM_MAX_RANK + 2];
-    snprintf(ids, sizeof ids, "%.*s", (int)rank, rows_of);
-    snprintf(rows, sizeof rows, "%sd", ids);
+    char ids[TRMI_LOOP_DIMS], rows[TRMI_LOOP_DIMS];
+    set_first(ids, rows_of, rank, '\0');
+    set_first(rows, rows_of, rank, 'd');
     bool gradient = op->kind == TRMI_OP_EMBEDDING_GRAD;
     set(l->in[0], gradient ? rows : "vd");
     set(l->in[1], ids);
@@ -141,7 +155,7 @@ static void loops_xent(const trmi_op *op, trmi_loops *l) {
 static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BCE_LOGITS_GRAD;
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
-    snprintf(l->letters, sizeof l->letters, "%.*s", (int)rank, rows_of);
+    set_first(l->letters, rows_of, rank, '\0');
     for (int i = gradient; i < 2 + gradient; i++) {
         set(l->in[i], l->letters);
     }
@@ -252,15 +266,15 @@ static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 
 static void loops_one_hot(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
-    snprintf(l->in[0], sizeof l->in[0], "%.*s", (int)rank, rows_of);
-    snprintf(l->out[0], sizeof l->out[0], "%.*sk", (int)rank, rows_of);
+    set_first(l->in[0], rows_of, rank, '\0');
+    set_first(l->out[0], rows_of, rank, 'k');
     strcpy(l->letters, l->out[0]);
 }
 
 static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_REDUCE_MAX_GRAD;
     const trm_shape *x = &trmi_input_of(g, op, gradient ? 1 : 0)->shape;
-    char whole[TRM_MAX_RANK + 1], kept[TRM_MAX_RANK + 1];
+    char whole[TRMI_LOOP_DIMS], kept[TRMI_LOOP_DIMS];
     int32_t used = 0;
     follow(x, x, whole);
     for (int32_t d = 0; d < x->rank; d++) {
@@ -404,7 +418,11 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
 void trmi_shard_loops(const trm_graph *graph, const trmi_op *op, char letters[TRMI_SHARD_LETTERS], const char **reason) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
-    snprintf(letters, TRMI_SHARD_LETTERS, "%s%s", l.letters, l.linear ? "+" : "");
+    size_t length = strlen(l.letters);
+    memcpy(letters, l.letters, length + 1);
+    if (l.linear) {
+        memcpy(letters + length, "+", 2);
+    }
     if (reason != NULL) {
         *reason = l.reason;
     }

@@ -212,48 +212,82 @@ static void relax_box_move(search *s, int32_t at, const trmi_spread *to) {
     }
 }
 
-/* One axis: whole -> cut, innermost cut -> whole or another dimension, whole or cut -> P(sum). */
+/* One axis, not partial: whole, or a cut of any dimension at any place among the cuts there. */
 static void relax_axis(search *s, int32_t at, int32_t axis) {
-    trmi_spread from = s->nodes[at].spread;
+    trmi_spread from = s->nodes[at].spread, bare = from;
     if (trmi_is_partial(from.at[axis])) {
         return;
     }
-    trmi_spread bare = from;
+    bare.at[axis] = TRMI_WHOLE;
+    bare.place[axis] = 0;
+    for (int32_t i = 0; i < s->mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
+        bare.place[i] = (uint8_t)(bare.place[i] - (from.at[i] == from.at[axis] && from.place[i] > from.place[axis]));
+    }
     if (from.at[axis] >= TRMI_SPLIT) {
-        if (from.place[axis] != cuts_count(s->mesh, &from, from.at[axis]) - 1) {
-            return; /* not innermost */
-        }
-        bare.at[axis] = TRMI_WHOLE;
-        bare.place[axis] = 0;
         relax_box_move(s, at, &bare);
     }
     for (int32_t d = 0; d < s->shape->rank; d++) {
-        trmi_spread to = bare;
-        to.place[axis] = (uint8_t)cuts_count(s->mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
-        to.at[axis] = (uint8_t)(TRMI_SPLIT + d);
-        if (!trmi_spread_equal(&to, &from)) {
-            relax_box_move(s, at, &to);
+        int32_t cuts = cuts_count(s->mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
+        for (int32_t place = 0; place <= cuts; place++) {
+            trmi_spread to = bare;
+            for (int32_t i = 0; i < s->mesh->axes; i++) {
+                to.place[i] = (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= place));
+            }
+            to.place[axis] = (uint8_t)place;
+            to.at[axis] = (uint8_t)(TRMI_SPLIT + d);
+            if (!trmi_spread_equal(&to, &from)) {
+                relax_box_move(s, at, &to);
+            }
         }
-    }
-    if (s->target->at[axis] == TRMI_PARTIAL_SUM) {
-        trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = bare};
-        step.to.at[axis] = TRMI_PARTIAL_SUM;
-        step.bytes = (double)trmi_spread_most(s->mesh, s->shape, &step.to) * (double)s->element;
-        step.seconds = trmi_price(s->prices, s->mesh, step.move, 0, step.bytes);
-        relax(s, at, &step);
     }
 }
 
-/* Straight to the target, where only boxes differ. */
+/* Any of the axes that the target has partial: zeros where this rank holds nothing. Cuts that go must be the
+ * innermost of their dimension. */
+static void relax_demoted(search *s, int32_t at) {
+    trmi_spread from = s->nodes[at].spread;
+    uint32_t all = 0;
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        all |= s->target->at[i] == TRMI_PARTIAL_SUM && !trmi_is_partial(from.at[i]) ? 1u << i : 0;
+    }
+    for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
+        trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = from};
+        bool innermost = true;
+        for (int32_t i = 0; i < s->mesh->axes; i++) {
+            if (mask >> i & 1) {
+                for (int32_t j = 0; j < s->mesh->axes; j++) {
+                    innermost = innermost && (mask >> j & 1 || from.at[i] < TRMI_SPLIT || from.at[j] != from.at[i] ||
+                                              from.place[j] < from.place[i]);
+                }
+                step.to.at[i] = TRMI_PARTIAL_SUM;
+                step.to.place[i] = 0;
+            }
+        }
+        step.bytes = (double)trmi_spread_most(s->mesh, s->shape, &step.to) * (double)s->element;
+        step.seconds = trmi_price(s->prices, s->mesh, step.move, 0, step.bytes);
+        if (innermost) {
+            relax(s, at, &step);
+        }
+    }
+}
+
+/* Straight to the target, but for axes that are still partial. */
 static void relax_direct(search *s, int32_t at) {
     const trmi_spread *from = &s->nodes[at].spread;
+    trmi_spread to = *s->target;
     for (int32_t i = 0; i < s->mesh->axes; i++) {
-        bool partial = trmi_is_partial(from->at[i]) || trmi_is_partial(s->target->at[i]);
-        if (partial && from->at[i] != s->target->at[i]) {
+        if (trmi_is_partial(from->at[i])) {
+            for (int32_t j = 0; j < s->mesh->axes; j++) {
+                to.place[j] = (uint8_t)(to.place[j] - (to.at[i] >= TRMI_SPLIT && to.at[j] == to.at[i] &&
+                                                       to.place[j] > to.place[i]));
+            }
+            to.at[i] = from->at[i];
+            to.place[i] = 0;
+        } else if (trmi_is_partial(to.at[i])) {
             return;
         }
     }
-    relax_box_move(s, at, s->target);
+    relax_box_move(s, at, &to);
 }
 
 static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error *err) {
@@ -310,6 +344,7 @@ static trm_status find(search *s, const trmi_spread *from, trmi_route *out, trm_
         for (int32_t axis = 0; axis < s->mesh->axes; axis++) {
             relax_axis(s, best, axis);
         }
+        relax_demoted(s, best);
         relax_direct(s, best);
     }
 }

@@ -10,7 +10,7 @@
 
 #include "plan/shard.h"
 
-enum { TRMI_LOOP_TENSORS = 8 };
+enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
 /* One dimension's window: output rows [a, b) read input rows [a*stride - before, (b-1)*stride - before + extent). */
 typedef struct trmi_window {
@@ -18,9 +18,9 @@ typedef struct trmi_window {
 } trmi_window;
 
 typedef struct trmi_loops {
-    char letters[12]; /* that may be cut */
-    char in[TRMI_LOOP_TENSORS][TRM_MAX_RANK + 2];  /* inputs beyond the last follow in[TRMI_LOOP_TENSORS - 1] */
-    char out[TRMI_OP_OUTPUTS_MAX][TRM_MAX_RANK + 2];
+    char letters[TRMI_SHARD_LETTERS]; /* that may be cut */
+    char in[TRMI_LOOP_TENSORS][TRMI_LOOP_DIMS];  /* inputs beyond the last follow in[TRMI_LOOP_TENSORS - 1] */
+    char out[TRMI_OP_OUTPUTS_MAX][TRMI_LOOP_DIMS];
     uint8_t without[TRMI_OP_OUTPUTS_MAX]; /* letter of an output on axes of loops that it lacks */
     int32_t once;      /* input that is added once where 'c' is cut (bias): partial there; -1 = none */
     bool linear;       /* partial sums in, partial sums out: loop '+' */

@@ -9,12 +9,15 @@
 #define NO_KERNEL(row)                                                                             \
     trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
         (void)args;                                                                                \
-        return TRMI_FAIL(err, TRM_INTERNAL, "a leaf is not run");                                  \
+        return TRMI_FAIL(err, TRM_INTERNAL, "this operator is not run by the back-end");                                  \
     }
 NO_KERNEL(input)
 NO_KERNEL(parameter)
 NO_KERNEL(state)
 NO_KERNEL(constant)
+/* exec/shard_kernels.c binds these. */
+NO_KERNEL(all_reduce)
+NO_KERNEL(exchange)
 
 const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS] = {
 #define X(KIND, row) [TRMI_OP_##KIND] = trmi_ref_##row,

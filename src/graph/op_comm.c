@@ -1,0 +1,35 @@
+/* Communication as operators: what a graph that is split over ranks says to its neighbours. They are made
+ * after differentiation, so they have no gradient of their own. */
+#include "graph/graph_ir.h"
+
+#include "base/error.h"
+
+static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0);
+    if (x == NULL || op->attrs.all_reduce.axes == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: an input and mesh axes expected", op->name);
+    }
+    trmi_set_output(graph, op, 0, x->dtype, x->shape);
+    return TRM_OK;
+}
+
+static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *x = trmi_input_of(graph, op, 0);
+    const trmi_exchange *what = op->attrs.exchange.what;
+    bool fits = x != NULL && what != NULL && what->self >= 0 && what->self < what->members &&
+                x->shape.rank == what->held.rank;
+    trm_shape shape = {.rank = fits ? what->held.rank : 0};
+    for (int32_t d = 0; fits && d < shape.rank; d++) {
+        const trmi_box *wants = &what->wants[what->self];
+        fits = what->held.end[d] - what->held.begin[d] == x->shape.dim[d] && wants->end[d] >= wants->begin[d];
+        shape.dim[d] = wants->end[d] - wants->begin[d];
+    }
+    if (!fits) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the input is not the part that its boxes say", op->name);
+    }
+    trmi_set_output(graph, op, 0, x->dtype, shape);
+    return TRM_OK;
+}
+
+const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL, NULL};
+const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL, NULL};
