@@ -190,6 +190,7 @@ typedef struct trm_exec_info {
     double predicted_seconds; /* of one step */
     double create_seconds;
     int32_t steps;
+    const char *backend;      /* "onednn", "ref" */
 } trm_exec_info;
 TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
 /* The program: operators, layouts, reorders, fusions, memory by category, FLOPs, predicted time; as

@@ -56,7 +56,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_int("batch_size", o->batch_size);
     app_json_int("image_size", o->image_size);
     app_json_text("precision", o->precision);
-    app_json_text("backend", o->backend);
+    app_json_text("backend", info->backend);
     app_json_real("images_per_second", images / s.median);
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);

@@ -38,6 +38,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,
     };
+    out->backend = exec->backend->target.name;
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
                        out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
