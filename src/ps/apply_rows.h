@@ -73,29 +73,84 @@ ROW(adagrad)
 ROW(adam)
 ROW(ftrl)
 
-static void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
-                                  const trmi_apply_args *a) {
-    const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
+/* 16 partial sums, added up by halves, in every instruction set. */
+static inline float ISA_NAME(halves)(float part[16]) {
+    for (int32_t half = 8; half > 0; half /= 2) {
+        for (int32_t lane = 0; lane < half; lane++) {
+            part[lane] += part[lane + half];
+        }
+    }
+    return part[0];
+}
+
+static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t width, float scale,
+                                      float decay) {
     float part[16] = {0};
     int32_t i = 0;
+#if defined(ISA_LANES) && ISA_LANES == 16
+    __m512 sum = _mm512_setzero_ps();
+    for (; i + 16 <= width; i += 16) {
+        __m512 x = _mm512_loadu_ps(g + i) * scale + _mm512_loadu_ps(w + i) * decay;
+        sum += x * x;
+    }
+    if (i == width) {
+        __m256 eight = _mm512_castps512_ps256(sum) + _mm512_extractf32x8_ps(sum, 1);
+        __m128 four = _mm256_castps256_ps128(eight) + _mm256_extractf128_ps(eight, 1);
+        __m128 two = four + _mm_movehl_ps(four, four);
+        return _mm_cvtss_f32(two + _mm_shuffle_ps(two, two, 1));
+    }
+    _mm512_storeu_ps(part, sum);
+#elif defined(ISA_LANES)
+    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    for (; i + 16 <= width; i += 16) {
+        __m256 x = _mm256_loadu_ps(g + i) * scale + _mm256_loadu_ps(w + i) * decay;
+        __m256 y = _mm256_loadu_ps(g + i + 8) * scale + _mm256_loadu_ps(w + i + 8) * decay;
+        low += x * x;
+        high += y * y;
+    }
+    _mm256_storeu_ps(part, low);
+    _mm256_storeu_ps(part + 8, high);
+#else
     for (; i + 16 <= width; i += 16) {
         for (int32_t lane = 0; lane < 16; lane++) {
             float x = g[i + lane] * scale + w[i + lane] * decay;
             part[lane] += x * x;
         }
     }
+#endif
     for (int32_t lane = 0; i < width; i++, lane++) {
         float x = g[i] * scale + w[i] * decay;
         part[lane] += x * x;
     }
-    for (int32_t half = 8; half > 0; half /= 2) {
-        for (int32_t lane = 0; lane < half; lane++) {
-            part[lane] += part[lane + half];
-        }
+    return ISA_NAME(halves)(part);
+}
+
+static inline float ISA_NAME(root)(float x) {
+#if defined(ISA_LANES)
+    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); /* no errno, no branch */
+#else
+    return sqrtf(x);
+#endif
+}
+
+static void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
+                                  const trmi_apply_args *a) {
+    const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
+    s[0] += ISA_NAME(squares)(w, g, width, scale, decay) / (float)width;
+    float rate = a->rate / (ISA_NAME(root)(s[0]) + a->optimizer.epsilon);
+    int32_t i = 0;
+#if defined(ISA_LANES) && ISA_LANES == 16
+    for (; i + 16 <= width; i += 16) {
+        __m512 old = _mm512_loadu_ps(w + i);
+        _mm512_storeu_ps(w + i, old - (_mm512_loadu_ps(g + i) * scale + old * decay) * rate);
     }
-    s[0] += part[0] / (float)width;
-    float rate = a->rate / (sqrtf(s[0]) + a->optimizer.epsilon);
-    for (i = 0; i < width; i++) {
+#elif defined(ISA_LANES)
+    for (; i + 8 <= width; i += 8) {
+        __m256 old = _mm256_loadu_ps(w + i);
+        _mm256_storeu_ps(w + i, old - (_mm256_loadu_ps(g + i) * scale + old * decay) * rate);
+    }
+#endif
+    for (; i < width; i++) {
         w[i] -= (g[i] * scale + w[i] * decay) * rate;
     }
 }

@@ -174,6 +174,9 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     table->options.name = table->name;
     table->kernels = trmi_apply_kernels_here();
     table->locate = trmi_locate_here();
+    table->apply = table->kernels->apply[checked.optimizer.rule];
+    table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
+                     checked.expiry.min_score > 0;
     int64_t cap = checked.expiry.max_rows;
     table->rows_max = cap == 0 ? INT64_MAX : (cap + place->shards - 1) / place->shards;
     trmi_row_layout_make(&checked, &table->layout);
@@ -289,17 +292,21 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
                                trm_dtype dtype, void *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
     size_t out_bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    const bool one_line = dtype == table->options.dtype && table->layout.value_bytes == 64;
     trmi_flight flight;
     char *to = out;
     int64_t chunk = 0, some;
     while ((some = trmi_flight_next(&flight, &table->rows, table->locate, lines, keys, count,
                                     chunk)) > 0) {
+        char *const *records = flight.record[chunk & 1];
         for (int64_t i = 0; i < some; i++, to += out_bytes) {
-            const char *record = flight.record[chunk & 1][i];
-            if (record != NULL) {
-                emit(table, record, dtype, to);
+            if (__builtin_expect(records[i] == NULL, 0)) {
+                TRMI_TRY(
+                    read_cold(table, keys[chunk * TRMI_LOOKUP_CHUNK + i], dtype, to, err));
+            } else if (one_line) {
+                memcpy(to, records[i], 64);
             } else {
-                TRMI_TRY(read_cold(table, keys[chunk * TRMI_LOOKUP_CHUNK + i], dtype, to, err));
+                emit(table, records[i], dtype, to);
             }
         }
         chunk++;

@@ -12,12 +12,14 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32 };
 
 /* ---- one row learns ------------------------------------------------------------------------- */
 
-static inline void learn(trmi_row_table *table, char *record, const float *gradient,
-                         trmi_apply_args *args, const trmi_tick *tick) {
+/* What few tables ask for: Adam's rest, rows of 16 bits, scores. */
+static __attribute__((noinline)) void learn_specially(trmi_row_table *table, char *record,
+                                                      const float *gradient,
+                                                      trmi_apply_args *args,
+                                                      const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
     trmi_row_header *h = trmi_row_header_of(layout, record);
-    trmi_row_table_touch(table, record);
     uint32_t rested = h->count == 0 ? 0 : tick->tick - h->last_tick;
     if (o->optimizer.rule == TRM_ROW_ADAM) {
         float skipped = rested > 1 ? (float)(rested - 1) : 0;
@@ -38,8 +40,24 @@ static inline void learn(trmi_row_table *table, char *record, const float *gradi
     }
     if (o->expiry.min_score > 0) {
         h->score =
-            1 + h->score *
-                    (o->expiry.score_decay == 1 ? 1 : powf(o->expiry.score_decay, (float)rested));
+            1 + h->score * (o->expiry.score_decay == 1 ? 1
+                                                       : powf(o->expiry.score_decay,
+                                                              (float)rested));
+    }
+}
+
+static inline __attribute__((always_inline)) void learn(trmi_row_table *table, char *record,
+                                                        const float *gradient,
+                                                        trmi_apply_args *args,
+                                                        const trmi_tick *tick) {
+    const trmi_row_layout *layout = &table->layout;
+    trmi_row_header *h = trmi_row_header_of(layout, record);
+    trmi_row_table_touch(table, record);
+    if (__builtin_expect(table->special, 0)) {
+        learn_specially(table, record, gradient, args, tick);
+    } else {
+        table->apply((float *)(void *)record, trmi_row_slots_of(layout, record), gradient,
+                     layout->width, args);
     }
     h->last_tick = tick->tick;
     h->last_time = tick->time;
