@@ -255,14 +255,37 @@ TRM_API TRM_MUST_USE trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error 
  * looking.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_read(trm_ps_batch *batch, trm_error *err);
 
+/* A range of samples of one epoch, lent to one worker. */
+typedef struct trm_ps_lease {
+    int64_t id; /* 0 = none */
+    int64_t epoch, begin, end;
+} trm_ps_lease;
+
 typedef struct trm_ps_push_options {
     float rate_scale; /* times the tables' learning rates: a schedule; 0 = 1 */
+    /* This push used the samples of `lease` up to `position` (exclusive); id 0 = none. Both count
+     * together or not at all; a push under a lease that was lost is refused: CANCELLED. */
+    trm_ps_lease lease;
+    int64_t position;
 } trm_ps_push_options;
 /* Finishes the batch: its clock goes on even if no slice has gradients.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options,
                                             trm_error *err);
 /* Waits until all pushes are answered. */
 TRM_API TRM_MUST_USE trm_status trm_ps_flush(trm_ps_client *client, trm_error *err);
+
+/* Samples lent by server 0, so that each is used once per epoch although workers come and go: what a
+ * silent worker has not used goes to others. All workers ask with the same numbers. */
+typedef struct trm_ps_lease_options {
+    int64_t samples, lease_samples; /* of an epoch; of one lease */
+    int64_t epochs;                 /* 0 = no end */
+    double timeout_seconds;         /* without a push under it a lease is lost; 0 = 60 */
+} trm_ps_lease_options;
+/* errors  TRM_END: all epochs are used; TRM_PENDING: others still work on the last leases of the epoch,
+ *         ask again; INVALID: other numbers than before */
+TRM_API TRM_MUST_USE trm_status trm_ps_lease_take(trm_ps_client *client,
+                                                  const trm_ps_lease_options *options,
+                                                  trm_ps_lease *lease, trm_error *err);
 
 typedef struct trm_ps_client_stats {
     int64_t lookups, unique_keys, cached_keys; /* of pulls */

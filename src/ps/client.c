@@ -238,6 +238,9 @@ static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_
             continue;
         }
         p->sequence = 0;
+        if (peer->number == 0 && header->status == TRM_OK) {
+            client->lease_sure = p->sent > client->lease_sure ? p->sent : client->lease_sure;
+        }
         client->stats.repeated += header->status == TRM_OK && note->value[13] == 0;
         client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[1]);
         if (header->status != TRM_OK && client->push_err.status == TRM_OK) {
@@ -351,8 +354,10 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            TRMI_TRY(mend(client, peer, deadline, err));
-        } else if (status != TRM_OK && status != TRM_TIMEOUT) {
+            /* What was asked through the old connection may need to be asked again. */
+            return mend(client, peer, deadline, err);
+        }
+        if (status != TRM_OK && status != TRM_TIMEOUT) {
             return status;
         }
     }
@@ -413,10 +418,19 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64
 trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
-    uint64_t number;
-    TRMI_TRY(trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes,
-                                    &number, err));
-    return trmi_client_order_wait(client, peer, number, err);
+    /* These may be asked twice: their second answer is as good as the first. */
+    bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
+                      note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE;
+    double deadline = trmi_client_deadline(client);
+    for (;;) {
+        uint64_t number;
+        TRMI_TRY(trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes,
+                                        &number, err));
+        trm_status status = trmi_client_order_wait(client, peer, number, err);
+        if (status != TRM_PEER || !repeatable || trmi_os_now() >= deadline) {
+            return status;
+        }
+    }
 }
 
 /* ---- creation

@@ -596,10 +596,12 @@ static trm_status push_failed(trm_ps_client *c, trm_error *err) {
     if (c->push_err.status == TRM_OK) {
         return TRM_OK;
     }
+    trm_status status = (trm_status)c->push_err.status;
     if (err != NULL) {
         *err = c->push_err;
     }
-    return (trm_status)c->push_err.status;
+    c->push_err = (trm_error){0}; /* told once */
+    return status;
 }
 
 trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
@@ -617,6 +619,9 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
         }
     }
     TRMI_TRY(push_failed(c, err));
+    if (options != NULL && options->lease.id != 0) {
+        TRMI_TRY(trmi_client_lease_check(c, options->lease.id, options->lease.begin, err));
+    }
     TRMI_TRY(arrange(b, &b->push, WANT_PUSH, WANT_PUSH, err));
     b->index = b->index < 0 ? c->next_batch++ : b->index;
     trmi_ps_header header = {.kind = TRMI_PS_PUSH,
@@ -625,6 +630,10 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
                              .clock = b->index + 1};
+    if (options != NULL) {
+        header.extra[0] = options->lease.id;
+        header.extra[1] = options->position;
+    }
     header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")

@@ -467,6 +467,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
+    TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
     }
@@ -550,6 +551,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     answer_all(server->parked);
     reap_links(server, true);
     trmi_channel_listener_destroy(server->listener);
+    trmi_server_lease_close(server);
     for (uint32_t i = 0; i < server->table_count; i++) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);
     }

@@ -12,6 +12,7 @@
 #include "base/queue.h"
 #include "ps/channel.h"
 #include "ps/cut.h"
+#include "ps/lease.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,7 +42,10 @@ typedef enum trmi_order {
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
     TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
     TRMI_ORDER_BYE,
-    TRMI_ORDER_STOP
+    TRMI_ORDER_STOP,
+    TRMI_ORDER_LEASE /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
+                         or 6: one to keep, 7: its begin
+                             answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING */
 } trmi_order;
 
 struct trmi_request {
@@ -114,6 +118,8 @@ struct trm_ps_server {
     bool held;
     const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
+    trmi_lease_book *leases; /* server 0's */
+    int lease_fd;            /* their log, -1 = none */
     uint32_t last_cut;                             /* begun or loaded */
     bool last_cut_failed;                          /* then the next one is full */
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
@@ -166,6 +172,16 @@ void trmi_ps_prove(const uint8_t token[32], const char *role, const uint8_t nonc
                    uint8_t mac[32]);
 trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
 bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
+
+/* --- leases (server_lease.c), front mutex held ------------------------------------------------------------ */
+/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not logged.
+ *   errors  IO, CORRUPT, NOMEM */
+trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
+void trmi_server_lease_close(trm_ps_server *server);
+void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
+/* Before a push goes on: what its lease says to it.   errors  CANCELLED, INVALID, IO */
+trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
+                                  trm_error *err);
 
 /* --- summing pushes (merge.c)
  * ------------------------------------------------------------------------ */

@@ -38,6 +38,10 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     if (incarnation > w->incarnation) {
         w->incarnation = incarnation;
         w->dispatched = 0;
+        if (server->leases != NULL &&
+            trmi_lease_drop_worker(server->leases, worker, err) != TRM_OK) {
+            return NULL;
+        }
     }
     w->active = true;
     w->seen = trmi_os_now();
@@ -226,6 +230,14 @@ static void let_pushes_go(trm_ps_server *server) {
 void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
         trmi_request_answer(r);
+        return;
+    }
+    const trmi_worker *w = find_worker(server, r->header.worker);
+    if (r->header.sequence > w->dispatched &&
+        trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
+        /* Refused, but its window is filled: the worker may go on with another lease. */
+        r->dropped = true;
+        push_goes(server, r);
         return;
     }
     if (server->options.mode == TRM_PS_SYNC) {

@@ -288,6 +288,9 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         }
     }
     /* The cut precedes the pushes that waited behind it, in every queue. */
+    if (r->run != NULL && server->leases != NULL) {
+        (void)!trmi_lease_cut(server->leases, number, NULL);
+    }
     if (r->run != NULL) {
         trmi_request_dispatch(server, r);
     } else {
@@ -315,6 +318,9 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
         trmi_worker *w = &server->workers[i];
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
             w->active = false;
+            if (server->leases != NULL) {
+                (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
+            }
         }
     }
 }
@@ -354,6 +360,9 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     case TRMI_ORDER_BYE:
         say_bye(server, r);
         ready = trmi_front_advance(server);
+        break;
+    case TRMI_ORDER_LEASE:
+        trmi_server_lease_take(server, r);
         break;
     case TRMI_ORDER_STOP:
         atomic_store(&server->stop_asked, true);
