@@ -56,8 +56,8 @@ typedef struct trm_row_init {
     trm_row_init_kind kind;
     float value, scale;
     /* Not 0: the rows are those of a [.., width] array that was filled element by element from this
-     * stream of random numbers, as parameters of a network are (so that a table begins with the same
-     * values here as on one device). */
+     * stream of random numbers, as parameters of a network are (so that a table begins with the
+     * same values here as on one device). */
     uint64_t stream;
 } trm_row_init;
 
@@ -216,8 +216,8 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options
                                                      trm_ps_client **out, trm_error *err);
 /* Tells the servers that this worker has finished; unanswered pushes are lost (flush first). */
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
-/* How the servers run, and the number of the batch that comes next in this worker's life: when it was
- * started again, behind those that the servers have seen from it. */
+/* How the servers run, and the number of the batch that comes next in this worker's life: when it
+ * was started again, behind those that the servers have seen from it. */
 TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);
 TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
 /* Declares a table on all servers. Workers declare the same tables in the same order.
@@ -274,15 +274,15 @@ TRM_API TRM_MUST_USE trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_pu
 /* Waits until all pushes are answered. */
 TRM_API TRM_MUST_USE trm_status trm_ps_flush(trm_ps_client *client, trm_error *err);
 
-/* Samples lent by server 0, so that each is used once per epoch although workers come and go: what a
- * silent worker has not used goes to others. All workers ask with the same numbers. */
+/* Samples lent by server 0, so that each is used once per epoch although workers come and go: what
+ * a silent worker has not used goes to others. All workers ask with the same numbers. */
 typedef struct trm_ps_lease_options {
     int64_t samples, lease_samples; /* of an epoch; of one lease */
     int64_t epochs;                 /* 0 = no end */
     double timeout_seconds;         /* without a push under it a lease is lost; 0 = 60 */
 } trm_ps_lease_options;
-/* errors  TRM_END: all epochs are used; TRM_PENDING: others still work on the last leases of the epoch,
- *         ask again; INVALID: other numbers than before */
+/* errors  TRM_END: all epochs are used; TRM_PENDING: others still work on the last leases of the
+ * epoch, ask again; INVALID: other numbers than before */
 TRM_API TRM_MUST_USE trm_status trm_ps_lease_take(trm_ps_client *client,
                                                   const trm_ps_lease_options *options,
                                                   trm_ps_lease *lease, trm_error *err);

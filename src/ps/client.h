@@ -114,7 +114,8 @@ struct trm_ps_client {
 /* --- connections (client.c)
  * ----------------------------------------------------------------------- */
 /* Takes in one message from this server, or mends its connection: pushes and pulls are then sent
- * again, an order is its asker's to repeat. errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
+ * again, an order is its asker's to repeat. errors  TIMEOUT, PEER (at the deadline), CANCELLED
+ * (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
                                 trm_error *err);
 /* Sends bytes as one message; a broken connection is mended first. */

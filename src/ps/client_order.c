@@ -112,8 +112,8 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it gets no samples");
     }
     double asked = trmi_os_now();
-    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
-                               err));
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     const int64_t *v = client->order_note.value;
     if (v[5] != TRM_OK) {
         return v[5] == TRM_END ? TRM_END : TRM_PENDING;
@@ -132,8 +132,8 @@ trm_status trmi_client_lease_check(trm_ps_client *client, int64_t lease, int64_t
         return TRM_OK;
     }
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, [6] = lease, [7] = position}};
-    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
-                               err));
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     client->lease_sure = asked;
     return TRM_OK;
 }

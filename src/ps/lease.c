@@ -32,8 +32,7 @@ struct trmi_lease_book {
     int64_t done_count;
 };
 
-trm_status trmi_lease_book_create(trm_status (*record)(void *context,
-                                                       const trmi_lease_event *event,
+trm_status trmi_lease_book_create(trm_status (*record)(void *context, const trmi_lease_event *event,
                                                        trm_error *err),
                                   void *context, trmi_lease_book **out, trm_error *err) {
     trmi_lease_book *book = trmi_alloc(sizeof *book);
@@ -63,9 +62,7 @@ static lent *find(trmi_lease_book *book, int64_t id) {
     return NULL;
 }
 
-static void drop(trmi_lease_book *book, lent *l) {
-    *l = book->lent[--book->lent_count];
-}
+static void drop(trmi_lease_book *book, lent *l) { *l = book->lent[--book->lent_count]; }
 
 /* The next epoch begins when nothing of this one is left, lent or free. */
 static void maybe_next_epoch(trmi_lease_book *book) {
@@ -156,8 +153,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
                      (long long)e->id, (long long)e->position);
 }
 
-trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event,
-                             trm_error *err) {
+trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
     return apply(book, event, err);
 }
 
@@ -166,27 +162,27 @@ static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, t
     return apply(book, event, err);
 }
 
-static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o,
-                            trm_error *err) {
+static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
     if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || !(o->timeout_seconds >= 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
-                         (long long)o->lease_samples, (long long)o->samples,
-                         (long long)o->epochs);
+                         (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
     }
     if (have->samples == 0) {
-        trmi_lease_event e = {.kind = TRMI_LEASE_OPEN, .begin = o->samples,
-                              .end = o->lease_samples, .position = o->epochs};
+        trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
+                              .begin = o->samples,
+                              .end = o->lease_samples,
+                              .position = o->epochs};
         TRMI_TRY(change(book, &e, err));
     } else if (have->samples != o->samples || have->lease_samples != o->lease_samples ||
                have->epochs != o->epochs) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs; others asked for %lld of "
                          "%lld, %lld",
-                         (long long)o->lease_samples, (long long)o->samples,
-                         (long long)o->epochs, (long long)have->lease_samples,
-                         (long long)have->samples, (long long)have->epochs);
+                         (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs,
+                         (long long)have->lease_samples, (long long)have->samples,
+                         (long long)have->epochs);
     }
     book->options.timeout_seconds = o->timeout_seconds == 0 ? 60 : o->timeout_seconds;
     return TRM_OK;
@@ -199,8 +195,8 @@ trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *op
     if (book->options.epochs > 0 && book->epoch >= book->options.epochs) {
         return TRM_END;
     }
-    trmi_lease_event e = {.kind = TRMI_LEASE_GRANT, .worker = worker, .id = book->last_id + 1,
-                          .epoch = book->epoch};
+    trmi_lease_event e = {
+        .kind = TRMI_LEASE_GRANT, .worker = worker, .id = book->last_id + 1, .epoch = book->epoch};
     if (book->rest_count > 0) {
         e.begin = book->rests[0].begin;
         e.end = trmi_min_i64(book->rests[0].end, e.begin + book->options.lease_samples);
@@ -216,8 +212,8 @@ trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *op
     return TRM_OK;
 }
 
-trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker,
-                               int64_t position, double now, trm_error *err) {
+trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                               double now, trm_error *err) {
     lent *l = find(book, id);
     for (int64_t i = 0; l == NULL && i < DONE; i++) {
         const lent *d = &book->done[i];
@@ -239,8 +235,8 @@ trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worke
     if (position <= l->position) {
         return TRM_OK;
     }
-    trmi_lease_event e = {.kind = TRMI_LEASE_PROGRESS, .worker = worker, .id = id,
-                          .position = position};
+    trmi_lease_event e = {
+        .kind = TRMI_LEASE_PROGRESS, .worker = worker, .id = id, .position = position};
     return change(book, &e, err);
 }
 

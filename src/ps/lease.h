@@ -28,20 +28,18 @@ typedef struct trmi_lease_book trmi_lease_book;
 
 /* `record` is called with every event before it takes effect; if it fails, nothing changes.
  *   errors  NOMEM */
-trm_status trmi_lease_book_create(trm_status (*record)(void *context,
-                                                       const trmi_lease_event *event,
+trm_status trmi_lease_book_create(trm_status (*record)(void *context, const trmi_lease_event *event,
                                                        trm_error *err),
                                   void *context, trmi_lease_book **out, trm_error *err);
 void trmi_lease_book_destroy(trmi_lease_book *book);
 /* Repeats an event of a log (not recorded again).   errors  CORRUPT, NOMEM */
-trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event,
-                             trm_error *err);
+trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err);
 /* errors  as trm_ps_lease_take */
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err);
 /* TRM_OK, also for a position that was reported before.   errors  CANCELLED (lost), INVALID */
-trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker,
-                               int64_t position, double now, trm_error *err);
+trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                               double now, trm_error *err);
 /* Takes leases back whose time is over, or all of one worker (its next incarnation is here). */
 trm_status trmi_lease_expire(trmi_lease_book *book, double now, trm_error *err);
 trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_error *err);

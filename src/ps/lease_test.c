@@ -1,5 +1,5 @@
-/* Tests of leases: every sample once an epoch although workers come and go, and after restarts; then the
- * whole of it with processes that are killed. */
+/* Tests of leases: every sample once an epoch although workers come and go, and after restarts;
+ * then the whole of it with processes that are killed. */
 #include "check.h"
 
 #include "base/memory.h"
@@ -28,9 +28,7 @@ static trm_status record(void *context, const trmi_lease_event *event, trm_error
 /* Each sample of each epoch is used exactly once: by progress from the grant's begin on. */
 static void check_history(const trmi_lease_event *events, int64_t count, int64_t epochs) {
     static int used[EPOCHS + 1][SAMPLES];
-    static struct {
-        int64_t epoch, position;
-    } lease[20000];
+    static struct { int64_t epoch, position; } lease[20000];
     memset(used, 0, sizeof used);
     for (int64_t i = 0; i < count; i++) {
         const trmi_lease_event *e = &events[i];
@@ -83,8 +81,7 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
                 trm_status status =
                     trmi_lease_progress(book, have[w].id, w, position[w], now, &err);
                 if (status == TRM_OK && r[3] % 4 == 0) { /* sent again */
-                    CHECK_OK(trmi_lease_progress(book, have[w].id, w, position[w], now, &err),
-                             err);
+                    CHECK_OK(trmi_lease_progress(book, have[w].id, w, position[w], now, &err), err);
                 }
                 assert_true(status == TRM_OK || status == TRM_CANCELLED);
                 have[w].id = status != TRM_OK || position[w] == have[w].end ? 0 : have[w].id;
@@ -125,7 +122,8 @@ static void wrong_use_is_said(void **state) {
     trmi_lease_book_destroy(book);
 }
 
-/* ---- processes that are killed ------------------------------------------------------------------------------ */
+/* ---- processes that are killed
+ * ------------------------------------------------------------------------------ */
 
 static char folder[64], address[2][64];
 
@@ -140,8 +138,12 @@ static pid_t start_server_process(int number, const char *listen) {
     trm_error err;
     trm_ps_server *server;
     snprintf(state_folder, sizeof state_folder, "%s/job", folder);
-    trm_ps_server_options o = {.server = number, .servers = 2, .shards = 2, .listen = listen,
-                               .memory_bytes = 1 << 26, .folder = state_folder,
+    trm_ps_server_options o = {.server = number,
+                               .servers = 2,
+                               .shards = 2,
+                               .listen = listen,
+                               .memory_bytes = 1 << 26,
+                               .folder = state_folder,
                                .log_pushes = true};
     trm_status status;
     do {
@@ -181,10 +183,13 @@ static int worker_life(int worker, int batches) {
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t table;
-    trm_table_options o = {.name = "counts", .width = 1,
-                           .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
-    trm_ps_client_options co = {.addresses = addresses, .servers = 2, .worker = worker,
-                                .timeout_seconds = 30, .ring_bytes = 1 << 20};
+    trm_table_options o = {
+        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_ps_client_options co = {.addresses = addresses,
+                                .servers = 2,
+                                .worker = worker,
+                                .timeout_seconds = 30,
+                                .ring_bytes = 1 << 20};
     trm_ps_lease_options lo = {SAMPLES, LEASE, EPOCHS, 2};
     if (trm_ps_client_create(&co, &client, &err) != TRM_OK ||
         trm_ps_client_table(client, &o, &table, &err) != TRM_OK ||
@@ -289,12 +294,12 @@ static void killed_servers_lose_and_repeat_nothing(void **state) {
     const char *addresses[2] = {address[0], address[1]};
     trm_error err;
     trm_ps_client *reader;
-    trm_ps_client_options co = {.addresses = addresses, .servers = 2, .worker = -1,
-                                .ring_bytes = 1 << 20};
+    trm_ps_client_options co = {
+        .addresses = addresses, .servers = 2, .worker = -1, .ring_bytes = 1 << 20};
     CHECK_OK(trm_ps_client_create(&co, &reader, &err), err);
     int32_t table;
-    trm_table_options o = {.name = "counts", .width = 1,
-                           .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
+    trm_table_options o = {
+        .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
     CHECK_OK(trm_ps_client_table(reader, &o, &table, &err), err);
     for (uint64_t key = 0; key < 64; key++) {
         float value;

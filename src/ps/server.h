@@ -118,8 +118,8 @@ struct trm_ps_server {
     bool held;
     const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
-    trmi_lease_book *leases; /* server 0's */
-    int lease_fd;            /* their log, -1 = none */
+    trmi_lease_book *leases;                       /* server 0's */
+    int lease_fd;                                  /* their log, -1 = none */
     uint32_t last_cut;                             /* begun or loaded */
     bool last_cut_failed;                          /* then the next one is full */
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
@@ -173,9 +173,10 @@ void trmi_ps_prove(const uint8_t token[32], const char *role, const uint8_t nonc
 trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
 bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 
-/* --- leases (server_lease.c), front mutex held ------------------------------------------------------------ */
-/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not logged.
- *   errors  IO, CORRUPT, NOMEM */
+/* --- leases (server_lease.c), front mutex held
+ * ------------------------------------------------------------ */
+/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not
+ * logged. errors  IO, CORRUPT, NOMEM */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);

@@ -119,8 +119,7 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     if (status != TRM_OK) {
         return;
     }
-    status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(),
-                                        &lease, &r->err);
+    status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0}};
 }

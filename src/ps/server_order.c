@@ -32,8 +32,7 @@ static void run_table(trmi_runner *runner, trmi_request *request) {
 static bool same_table(const trm_table_options *a, const trm_table_options *b) {
     return a->width == b->width && a->dtype == b->dtype && a->seed == b->seed &&
            a->optimizer.rule == b->optimizer.rule && a->init.kind == b->init.kind &&
-           a->init.stream == b->init.stream &&
-           a->admission.kind == b->admission.kind;
+           a->init.stream == b->init.stream && a->admission.kind == b->admission.kind;
 }
 
 /* Front mutex held: a table is made once, on all shards or (the server then serves no more) on

@@ -301,8 +301,7 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
         char *const *records = flight.record[chunk & 1];
         for (int64_t i = 0; i < some; i++, to += out_bytes) {
             if (__builtin_expect(records[i] == NULL, 0)) {
-                TRMI_TRY(
-                    read_cold(table, keys[chunk * TRMI_LOOKUP_CHUNK + i], dtype, to, err));
+                TRMI_TRY(read_cold(table, keys[chunk * TRMI_LOOKUP_CHUNK + i], dtype, to, err));
             } else if (one_line) {
                 memcpy(to, records[i], 64);
             } else {

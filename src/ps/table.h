@@ -36,8 +36,8 @@ typedef struct trmi_row_table {
     trmi_locate locate;
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
                   const trmi_apply_args *args); /* of this table's rule */
-    bool special; /* rows need more than `apply` */
-    int64_t rows_max; /* of this shard, by the cap; INT64_MAX = none */
+    bool special;                               /* rows need more than `apply` */
+    int64_t rows_max;                           /* of this shard, by the cap; INT64_MAX = none */
 
     uint32_t generation;      /* number of the last cut */
     const trmi_cut_sink *cut; /* NULL unless a walk is under way */

@@ -14,8 +14,7 @@ enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32 };
 
 /* What few tables ask for: Adam's rest, rows of 16 bits, scores. */
 static __attribute__((noinline)) void learn_specially(trmi_row_table *table, char *record,
-                                                      const float *gradient,
-                                                      trmi_apply_args *args,
+                                                      const float *gradient, trmi_apply_args *args,
                                                       const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const trm_table_options *o = &table->options;
@@ -40,9 +39,8 @@ static __attribute__((noinline)) void learn_specially(trmi_row_table *table, cha
     }
     if (o->expiry.min_score > 0) {
         h->score =
-            1 + h->score * (o->expiry.score_decay == 1 ? 1
-                                                       : powf(o->expiry.score_decay,
-                                                              (float)rested));
+            1 + h->score *
+                    (o->expiry.score_decay == 1 ? 1 : powf(o->expiry.score_decay, (float)rested));
     }
 }
 
