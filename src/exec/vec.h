@@ -55,6 +55,15 @@ static inline void vf_put_n(void *base, int64_t at, int half, int n, vf v) {
     }
 }
 
+/* A whole vector past the caches: its address in memory in multiples of its own size. */
+static inline void vf_stream(void *base, int64_t at, int half, vf v) {
+    if (half) {
+        vf_stream_bf((uint16_t *)base + at, v);
+    } else {
+        vf_stream_float((float *)base + at, v);
+    }
+}
+
 /* `n` <= VL lanes, the whole vector without a mask: masked stores do not forward to later loads, and
  * are slow on some machines. */
 static inline vf vf_lanes(const void *base, int64_t at, int half, int n) {

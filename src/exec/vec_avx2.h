@@ -42,6 +42,9 @@ static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     vf_store_bf(whole, v);
     memcpy(p, whole, (size_t)n * sizeof *p);
 }
+static inline void vf_stream_float(float *p, vf v) { _mm256_stream_ps(p, v); }
+static inline void vf_stream_bf(uint16_t *p, vf v) { _mm_stream_si128((__m128i *)p, vf_to_bf(v)); }
+static inline void vf_fence(void) { _mm_sfence(); }
 static inline vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }

@@ -44,6 +44,12 @@ static inline void vf_store_bf(uint16_t *p, vf v) {
 static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
     _mm256_mask_storeu_epi16(p, vf_first_lanes(n), vf_to_bf(v));
 }
+static inline void vf_stream_float(float *p, vf v) { _mm512_stream_ps(p, v); }
+static inline void vf_stream_bf(uint16_t *p, vf v) {
+    _mm256_stream_si256((__m256i *)p, vf_to_bf(v));
+}
+/* Streamed stores of this thread are seen by all before what comes next. */
+static inline void vf_fence(void) { _mm_sfence(); }
 static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }

@@ -22,6 +22,9 @@ static inline void vf_store_bf_n(uint16_t *p, int n, vf v) {
         *p = trmi_float_to_bf16(v);
     }
 }
+static inline void vf_stream_float(float *p, vf v) { *p = v; }
+static inline void vf_stream_bf(uint16_t *p, vf v) { vf_store_bf(p, v); }
+static inline void vf_fence(void) {}
 static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline vf vf_sub(vf a, vf b) { return a - b; }
 static inline vf vf_mul(vf a, vf b) { return a * b; }

@@ -16,8 +16,13 @@
 #include "base/memory.h"
 
 #include <math.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 8 };
+enum { CHANNELS = 64 }; /* combined together: the blocks' sums pass by once */
+enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
 
 typedef struct norm_state {
     const trmi_norm_kernels *kernels;
@@ -77,21 +82,56 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
 
 /* ---- forward -------------------------------------------------------------------------------------- */
 
-static void combine_statistics(const norm_state *s, const float *partial, int64_t c, double *mean,
-                               double *m2) {
+/* Of channels c .. c + width - 1, width <= CHANNELS. */
+static void combine_statistics(const norm_state *s, const float *partial, int64_t c, int width,
+                               double *mean, double *m2) {
     double n = 0;
-    *mean = *m2 = 0;
-    for (int64_t b = 0; b < s->blocks; b++) {
-        const float *block = partial + b * 3 * s->channels;
-        double count = (double)(trmi_min_i64(s->rows, (b + 1) * s->block_rows) - b * s->block_rows);
-        double sum = (double)block[s->channels + c];
-        double block_mean = (double)block[c] + sum / count;
-        double block_m2 = (double)block[2 * s->channels + c] - sum * sum / count;
-        double delta = block_mean - *mean, total = n + count;
-        *mean += delta * count / total;
-        *m2 += (block_m2 > 0 ? block_m2 : 0) + delta * delta * n * count / total;
-        n = total;
+    for (int i = 0; i < width; i++) {
+        mean[i] = m2[i] = 0;
     }
+    for (int64_t b = 0; b < s->blocks; b++) {
+        const float *first = partial + b * 3 * s->channels + c;
+        const float *sum = first + s->channels, *square = sum + s->channels;
+        double count = (double)(trmi_min_i64(s->rows, (b + 1) * s->block_rows) - b * s->block_rows);
+        double share = count / (n + count), each = 1 / count;
+        for (int i = 0; i < width; i++) {
+            double block_sum = (double)sum[i], block_mean = (double)first[i] + block_sum * each;
+            double block_m2 = (double)square[i] - block_sum * block_sum * each;
+            double delta = block_mean - mean[i];
+            mean[i] += delta * share;
+            m2[i] += (block_m2 > 0 ? block_m2 : 0) + delta * delta * n * share;
+        }
+        n += count;
+    }
+}
+
+static int width_at(const norm_state *s, int64_t c) {
+    return (int)trmi_min_i64(CHANNELS, s->channels - c);
+}
+
+/* A pass over all blocks. The second pass over the same data goes backwards in each thread: what the
+ * first left in its caches comes first. */
+typedef void (*block_pass)(const norm_state *s, void *context, int64_t block, int64_t begin, int64_t end);
+static void each_block(const norm_state *s, bool backwards, block_pass pass, void *context) {
+#pragma omp parallel
+    {
+#ifdef _OPENMP
+        int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
+#else
+        int64_t threads = 1, me = 0;
+#endif
+        int64_t first = s->blocks * me / threads, last = s->blocks * (me + 1) / threads;
+        for (int64_t i = first; i < last; i++) {
+            int64_t b = backwards ? first + last - 1 - i : i;
+            pass(s, context, b, b * s->block_rows, trmi_min_i64(s->rows, (b + 1) * s->block_rows));
+        }
+    }
+}
+
+/* May `to` be stored past the caches: large, and whole aligned vectors? */
+static bool streams(const norm_state *s, const void *to) {
+    int64_t bytes = s->rows * s->channels * (s->half ? 2 : 4);
+    return bytes > STREAM_BYTES && s->channels % 32 == 0 && (uintptr_t)to % 64 == 0;
 }
 
 static void scale_and_shift(const norm_state *s, const float *gamma, const float *beta,
@@ -102,11 +142,26 @@ static void scale_and_shift(const norm_state *s, const float *gamma, const float
     }
 }
 
-static void run_apply(const norm_state *s, const trmi_norm_forward *job) {
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < s->blocks; b++) {
-        s->kernels->apply(job, b * s->block_rows, trmi_min_i64(s->rows, (b + 1) * s->block_rows));
-    }
+static void apply_pass(const norm_state *s, void *context, int64_t block, int64_t begin, int64_t end) {
+    (void)block;
+    s->kernels->apply(context, begin, end);
+}
+
+static void run_apply(const norm_state *s, trmi_norm_forward job, bool backwards) {
+    job.stream = streams(s, job.y);
+    each_block(s, backwards, apply_pass, &job);
+}
+
+typedef struct statistics_job {
+    const void *x;
+    float *partial;
+} statistics_job;
+
+static void statistics_pass(const norm_state *s, void *context, int64_t block, int64_t begin, int64_t end) {
+    const statistics_job *job = context;
+    float *first = job->partial + block * 3 * s->channels;
+    s->kernels->statistics(job->x, s->half, begin, end, s->channels, first, first + s->channels,
+                           first + 2 * s->channels);
 }
 
 /* Of one channel over the ranks, by their means and sums of squares, in rank order. */
@@ -130,8 +185,9 @@ static trm_status gather_statistics(const norm_state *s, const float *partial, t
     if (sync == NULL) {
         return TRM_OK;
     }
-    for (int64_t c = 0; c < s->channels; c++) {
-        combine_statistics(s, partial, c, &sync->values[c], &sync->values[s->channels + c]);
+    for (int64_t c = 0; c < s->channels; c += CHANNELS) {
+        combine_statistics(s, partial, c, width_at(s, c), &sync->values[c],
+                           &sync->values[s->channels + c]);
     }
     return sync->gather(sync, sync->values, 2 * s->channels, all, err);
 }
@@ -147,37 +203,36 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
     float *mean = trmi_kernel_output(k, env, 1), *inv_std = trmi_kernel_output(k, env, 2);
     mean = mean != NULL ? mean : shift + s->channels;
     inv_std = inv_std != NULL ? inv_std : shift + 2 * s->channels;
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < s->blocks; b++) {
-        float *block = partial + b * 3 * s->channels;
-        s->kernels->statistics(x, s->half, b * s->block_rows,
-                               trmi_min_i64(s->rows, (b + 1) * s->block_rows), s->channels, block,
-                               block + s->channels, block + 2 * s->channels);
-    }
+    each_block(s, false, statistics_pass, &(statistics_job){x, partial});
     const double *all;
     TRMI_TRY(gather_statistics(s, partial, env->norm_sync, &all, err));
     int32_t size = all != NULL ? env->norm_sync->size : 1;
     double momentum = attrs->norm.momentum, count = (double)s->rows * size;
 #pragma omp parallel for schedule(static)
-    for (int64_t c = 0; c < s->channels; c++) {
-        double m, m2;
-        if (all != NULL) {
-            combine_ranks(all, s->channels, size, c, (double)s->rows, &m, &m2);
-        } else {
-            combine_statistics(s, partial, c, &m, &m2);
+    for (int64_t at = 0; at < s->channels; at += CHANNELS) {
+        double m[CHANNELS], m2[CHANNELS];
+        int width = width_at(s, at);
+        if (all == NULL) {
+            combine_statistics(s, partial, at, width, m, m2);
         }
-        double unbiased = count > 1 ? m2 / (count - 1) : m2;
-        mean[c] = (float)m;
-        inv_std[c] = (float)(1 / sqrt(m2 / count + attrs->norm.epsilon));
-        running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * m);
-        running_var[c] = (float)((1 - momentum) * (double)running_var[c] + momentum * unbiased);
+        for (int i = 0; i < width; i++) {
+            int64_t c = at + i;
+            if (all != NULL) {
+                combine_ranks(all, s->channels, size, c, (double)s->rows, &m[i], &m2[i]);
+            }
+            double unbiased = count > 1 ? m2[i] / (count - 1) : m2[i];
+            mean[c] = (float)m[i];
+            inv_std[c] = (float)(1 / sqrt(m2[i] / count + attrs->norm.epsilon));
+            running_mean[c] = (float)((1 - momentum) * (double)running_mean[c] + momentum * m[i]);
+            running_var[c] = (float)((1 - momentum) * (double)running_var[c] + momentum * unbiased);
+        }
     }
     scale_and_shift(s, gamma, beta, mean, inv_std, scale, shift);
     void *y = trmi_kernel_output(k, env, 0);
     if (y != NULL) {
-        run_apply(s, &(trmi_norm_forward){.x = x, .residual = trmi_kernel_input(k, env, 5), .y = y,
-                                          .channels = s->channels, .half = s->half,
-                                          .relu = attrs->norm.relu, .scale = scale, .shift = shift});
+        run_apply(s, (trmi_norm_forward){.x = x, .residual = trmi_kernel_input(k, env, 5), .y = y,
+                                         .channels = s->channels, .half = s->half,
+                                         .relu = attrs->norm.relu, .scale = scale, .shift = shift}, true);
     }
     return TRM_OK;
 }
@@ -198,11 +253,11 @@ static trm_status run_given(const trmi_kernel *k, const trmi_env *env, trm_error
         inv_std = made;
     }
     scale_and_shift(s, gamma, beta, mean, inv_std, scale, shift);
-    run_apply(s, &(trmi_norm_forward){.x = trmi_kernel_input(k, env, 0),
-                                      .residual = trmi_kernel_input(k, env, 5),
-                                      .y = trmi_kernel_output(k, env, 0), .channels = s->channels,
-                                      .half = s->half, .relu = k->step->attrs->norm.relu,
-                                      .scale = scale, .shift = shift});
+    run_apply(s, (trmi_norm_forward){.x = trmi_kernel_input(k, env, 0),
+                                     .residual = trmi_kernel_input(k, env, 5),
+                                     .y = trmi_kernel_output(k, env, 0), .channels = s->channels,
+                                     .half = s->half, .relu = k->step->attrs->norm.relu,
+                                     .scale = scale, .shift = shift}, false);
     return TRM_OK;
 }
 
@@ -221,13 +276,35 @@ static gradient_vectors vectors_of(const trmi_kernel *k, const trmi_env *env) {
                               trmi_kernel_input(k, env, 5), trmi_kernel_input(k, env, 6)};
 }
 
-/* The two sums of channel c over this rank's blocks. */
-static void add_blocks(const norm_state *s, const float *partial, int64_t c, double *sum, double *sum_x) {
-    *sum = *sum_x = 0;
-    for (int64_t b = 0; b < s->blocks; b++) {
-        *sum += (double)partial[b * 3 * s->channels + c];
-        *sum_x += (double)partial[(b * 3 + 1) * s->channels + c];
+/* The two sums of channels c .. c + width - 1 over this rank's blocks. */
+static void add_blocks(const norm_state *s, const float *partial, int64_t c, int width, double *sum,
+                       double *sum_x) {
+    for (int i = 0; i < width; i++) {
+        sum[i] = sum_x[i] = 0;
     }
+    for (int64_t b = 0; b < s->blocks; b++) {
+        const float *one = partial + b * 3 * s->channels + c, *other = one + s->channels;
+        for (int i = 0; i < width; i++) {
+            sum[i] += (double)one[i];
+            sum_x[i] += (double)other[i];
+        }
+    }
+}
+
+typedef struct gradient_job {
+    trmi_norm_backward pass;
+    float *partial;
+} gradient_job;
+
+static void sums_pass(const norm_state *s, void *context, int64_t block, int64_t begin, int64_t end) {
+    const gradient_job *job = context;
+    float *sum = job->partial + block * 3 * s->channels;
+    s->kernels->gradient_sums(&job->pass, begin, end, sum, sum + s->channels);
+}
+
+static void gradient_pass(const norm_state *s, void *context, int64_t block, int64_t begin, int64_t end) {
+    (void)block;
+    s->kernels->gradient_apply(&((const gradient_job *)context)->pass, begin, end);
 }
 
 static trm_status gather_sums(const norm_state *s, const float *partial, trmi_norm_sync *sync,
@@ -236,10 +313,44 @@ static trm_status gather_sums(const norm_state *s, const float *partial, trmi_no
     if (sync == NULL) {
         return TRM_OK;
     }
-    for (int64_t c = 0; c < s->channels; c++) {
-        add_blocks(s, partial, c, &sync->values[c], &sync->values[s->channels + c]);
+    for (int64_t c = 0; c < s->channels; c += CHANNELS) {
+        add_blocks(s, partial, c, width_at(s, c), &sync->values[c], &sync->values[s->channels + c]);
     }
     return sync->gather(sync, sync->values, 2 * s->channels, all, err);
+}
+
+/* dgamma and dbeta of this rank (gradients are reduced later), and the three coefficients of dx from
+ * the sums of all. */
+static void finish_sums(const norm_state *s, const trmi_norm_backward *job, const gradient_vectors *v,
+                        const float *partial, const double *all, int32_t size, float *dgamma,
+                        float *dbeta) {
+    float *of_dz = (float *)(uintptr_t)job->of_dz, *of_x = (float *)(uintptr_t)job->of_x;
+    float *constant = (float *)(uintptr_t)job->constant;
+    double count = (double)s->rows * size;
+#pragma omp parallel for schedule(static)
+    for (int64_t at = 0; at < s->channels; at += CHANNELS) {
+        double sums[CHANNELS], sums_x[CHANNELS];
+        int width = width_at(s, at);
+        add_blocks(s, partial, at, width, sums, sums_x);
+        for (int i = 0; i < width; i++) {
+            int64_t c = at + i;
+            double sum = sums[i], sum_x = sums_x[i], inv_std = (double)v->inv_std[c];
+            if (dgamma != NULL) {
+                dgamma[c] = (float)(sum_x * inv_std);
+            }
+            if (dbeta != NULL) {
+                dbeta[c] = (float)sum;
+            }
+            for (int32_t r = 0; all != NULL && r < size; r++) {
+                sum = (r == 0 ? 0 : sum) + all[r * 2 * s->channels + c];
+                sum_x = (r == 0 ? 0 : sum_x) + all[(r * 2 + 1) * s->channels + c];
+            }
+            double a = (double)v->gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / count;
+            of_dz[c] = (float)a;
+            of_x[c] = (float)-slope;
+            constant[c] = (float)(slope * (double)v->mean[c] - a * sum / count);
+        }
+    }
 }
 
 static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
@@ -250,54 +361,26 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
     float *partial = (float *)env->arena[TRMI_ARENA_SCRATCH];
     float *scale = partial + 3 * s->blocks * s->channels, *shift = scale + s->channels;
     float *of_dz = shift + s->channels, *of_x = of_dz + s->channels, *constant = of_x + s->channels;
-    float *dgamma = trmi_kernel_output(k, env, 1), *dbeta = trmi_kernel_output(k, env, 2);
     if (fused && attrs->norm.relu && !attrs->norm.from_y) {
         scale_and_shift(s, v.gamma, v.beta, v.mean, v.inv_std, scale, shift);
     }
-    trmi_norm_backward job = {
-        .dy = trmi_kernel_input(k, env, 0), .x = trmi_kernel_input(k, env, 1),
-        .y = fused && attrs->norm.from_y ? trmi_kernel_input(k, env, 2) : NULL,
-        .dx = trmi_kernel_output(k, env, 0), .dz = fused ? trmi_kernel_output(k, env, 3) : NULL,
-        .dy2 = fused ? trmi_kernel_input(k, env, 7) : NULL,
-        .channels = s->channels, .half = s->half, .relu = fused && attrs->norm.relu,
-        .scale = scale, .shift = shift, .mean = v.mean,
-        .of_dz = of_dz, .of_x = of_x, .constant = constant};
-#pragma omp parallel for schedule(static)
-    for (int64_t b = 0; b < s->blocks; b++) {
-        float *block = partial + b * 3 * s->channels;
-        s->kernels->gradient_sums(&job, b * s->block_rows,
-                                  trmi_min_i64(s->rows, (b + 1) * s->block_rows), block,
-                                  block + s->channels);
-    }
+    gradient_job job = {
+        {.dy = trmi_kernel_input(k, env, 0), .x = trmi_kernel_input(k, env, 1),
+         .y = fused && attrs->norm.from_y ? trmi_kernel_input(k, env, 2) : NULL,
+         .dx = trmi_kernel_output(k, env, 0), .dz = fused ? trmi_kernel_output(k, env, 3) : NULL,
+         .dy2 = fused ? trmi_kernel_input(k, env, 7) : NULL,
+         .channels = s->channels, .half = s->half, .relu = fused && attrs->norm.relu,
+         .scale = scale, .shift = shift, .mean = v.mean,
+         .of_dz = of_dz, .of_x = of_x, .constant = constant},
+        partial};
+    job.pass.stream = streams(s, job.pass.dx) && streams(s, job.pass.dz);
+    each_block(s, false, sums_pass, &job);
     const double *all;
     TRMI_TRY(gather_sums(s, partial, env->norm_sync, &all, err));
-    int32_t size = all != NULL ? env->norm_sync->size : 1;
-    double count = (double)s->rows * size;
-#pragma omp parallel for schedule(static)
-    for (int64_t c = 0; c < s->channels; c++) {
-        double sum, sum_x, inv_std = (double)v.inv_std[c];
-        add_blocks(s, partial, c, &sum, &sum_x);
-        if (dgamma != NULL) { /* of this rank: gradients are reduced later */
-            dgamma[c] = (float)(sum_x * inv_std);
-        }
-        if (dbeta != NULL) {
-            dbeta[c] = (float)sum;
-        }
-        for (int32_t r = 0; all != NULL && r < size; r++) {
-            sum = (r == 0 ? 0 : sum) + all[r * 2 * s->channels + c];
-            sum_x = (r == 0 ? 0 : sum_x) + all[(r * 2 + 1) * s->channels + c];
-        }
-        double a = (double)v.gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / count;
-        of_dz[c] = (float)a;
-        of_x[c] = (float)-slope;
-        constant[c] = (float)(slope * (double)v.mean[c] - a * sum / count);
-    }
-    if (job.dx != NULL) {
-#pragma omp parallel for schedule(static)
-        for (int64_t b = 0; b < s->blocks; b++) {
-            s->kernels->gradient_apply(&job, b * s->block_rows,
-                                       trmi_min_i64(s->rows, (b + 1) * s->block_rows));
-        }
+    finish_sums(s, &job.pass, &v, partial, all, all != NULL ? env->norm_sync->size : 1,
+                trmi_kernel_output(k, env, 1), trmi_kernel_output(k, env, 2));
+    if (job.pass.dx != NULL) {
+        each_block(s, true, gradient_pass, &job);
     }
     return TRM_OK;
 }

@@ -64,8 +64,16 @@ static void statistics(const void *x, int half, int64_t begin, int64_t end, int6
 
 /* ---- forward -------------------------------------------------------------------------------------- */
 
-INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu, int64_t row,
-                        int64_t c, int n) {
+INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
+    if (stream && n == VL) {
+        vf_stream(base, at, half, v);
+    } else {
+        put_lanes(base, at, half, n, v);
+    }
+}
+
+INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu, int stream,
+                        int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
     vf y = vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
     if (residual) {
@@ -74,14 +82,24 @@ INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, in
     if (relu) {
         y = vf_select(vf_gt(vf_zero(), y), vf_zero(), y); /* NaN passes, so that it is seen */
     }
-    put_lanes(job->y, at, half, n, y);
+    leave_lanes(job->y, at, half, n, stream, y);
+}
+
+INLINE void apply_rows(const trmi_norm_forward *job, int half, int residual, int relu, int stream,
+                       int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        VF_LOOP(job->channels, apply_lanes(job, half, residual, relu, stream, row, i, VL),
+                apply_lanes(job, half, residual, relu, stream, row, i, n));
+    }
 }
 
 INLINE void apply_any(const trmi_norm_forward *job, int half, int residual, int relu, int64_t begin,
                       int64_t end) {
-    for (int64_t row = begin; row < end; row++) {
-        VF_LOOP(job->channels, apply_lanes(job, half, residual, relu, row, i, VL),
-                apply_lanes(job, half, residual, relu, row, i, n));
+    if (job->stream) {
+        apply_rows(job, half, residual, relu, 1, begin, end);
+        vf_fence();
+    } else {
+        apply_rows(job, half, residual, relu, 0, begin, end);
     }
 }
 
@@ -119,7 +137,7 @@ INLINE vf masked(const trmi_norm_backward *job, int half, int mask, int64_t at, 
     return dy;
 }
 
-INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int64_t row, int64_t rows,
+INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int64_t row, int64_t rows,
                        int64_t c, int n, float *sum, float *sum_x) {
     vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
@@ -129,26 +147,36 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int64_
         s = vf_add(s, dz);
         q = vf_fma(dz, vf_sub(x, mean), q);
         if (job->dz) {
-            put_lanes(job->dz, at, half, n, dz);
+            leave_lanes(job->dz, at, half, n, stream, dz);
         }
     }
     put_lanes(sum, c, 0, n, s);
     put_lanes(sum_x, c, 0, n, q);
 }
 
-INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end,
+INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin, int64_t end,
                      float *sum, float *sum_x) {
     memset(sum, 0, (size_t)job->channels * sizeof *sum);
     memset(sum_x, 0, (size_t)job->channels * sizeof *sum_x);
     for (int64_t row = begin; row < end; row += 4) {
         int64_t rows = end - row < 4 ? end - row : 4;
         if (rows == 4) {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, row, 4, i, VL, sum, sum_x),
-                    sums_lanes(job, half, mask, row, 4, i, n, sum, sum_x));
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, row, 4, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, stream, row, 4, i, n, sum, sum_x));
         } else {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, row, rows, i, VL, sum, sum_x),
-                    sums_lanes(job, half, mask, row, rows, i, n, sum, sum_x));
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, row, rows, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, stream, row, rows, i, n, sum, sum_x));
         }
+    }
+}
+
+INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end,
+                     float *sum, float *sum_x) {
+    if (job->stream && job->dz != NULL) {
+        sums_rows(job, half, mask, 1, begin, end, sum, sum_x);
+        vf_fence();
+    } else {
+        sums_rows(job, half, mask, 0, begin, end, sum, sum_x);
     }
 }
 
@@ -170,19 +198,29 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
     }
 }
 
-INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int64_t row, int64_t c,
-                           int n) {
+INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int64_t row,
+                           int64_t c, int n) {
     int64_t at = row * job->channels + c;
     vf x = lanes(job->x, at, half, n);
     vf dz = job->dz ? lanes(job->dz, at, half, n) : masked(job, half, mask, at, c, n, x);
     vf dx = vf_fma(x, lanes(job->of_x, c, 0, n), lanes(job->constant, c, 0, n));
-    put_lanes(job->dx, at, half, n, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
+    leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, lanes(job->of_dz, c, 0, n), dx));
+}
+
+INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin,
+                          int64_t end) {
+    for (int64_t row = begin; row < end; row++) {
+        VF_LOOP(job->channels, gradient_lanes(job, half, mask, stream, row, i, VL),
+                gradient_lanes(job, half, mask, stream, row, i, n));
+    }
 }
 
 INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; row++) {
-        VF_LOOP(job->channels, gradient_lanes(job, half, mask, row, i, VL),
-                gradient_lanes(job, half, mask, row, i, n));
+    if (job->stream) {
+        gradient_rows(job, half, mask, 1, begin, end);
+        vf_fence();
+    } else {
+        gradient_rows(job, half, mask, 0, begin, end);
     }
 }
 

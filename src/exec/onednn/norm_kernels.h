@@ -13,6 +13,7 @@ typedef struct trmi_norm_forward {
     int64_t channels;
     int half; /* x, y, residual are bfloat16 */
     int relu;
+    int stream; /* y past the caches; 64-byte aligned, channels in multiples of 32 */
     const float *scale, *shift; /* y = relu(x * scale + shift + residual) */
 } trmi_norm_forward;
 
@@ -23,6 +24,7 @@ typedef struct trmi_norm_backward {
     int64_t channels;
     int half;
     int relu;
+    int stream; /* dx, as y above */
     const float *scale, *shift;
     const float *mean;                 /* sums are of dz and dz * (x - mean) */
     const float *of_dz, *of_x, *constant; /* dx = of_dz * dz + of_x * x + constant */

@@ -220,7 +220,22 @@ static void all_kinds_equal_the_reference(void **state) {
     backend->destroy(backend);
 }
 
+/* Outputs that are too large for the caches are stored past them. */
+static void large_outputs(void **state) {
+    trm_error err;
+    trmi_backend *backend;
+    CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
+    setup s = {.shape = trm_shape_of(9, 64, 87, 90), .relu = true, .residual = true, .dtype = TRM_FLOAT32};
+    check(backend, TRMI_OP_NORM_ACT, &s, false);
+    check(backend, TRMI_OP_NORM_ACT_GRAD, &s, true);
+    s.shape = trm_shape_of(18, 64, 87, 90);
+    s.dtype = TRM_BFLOAT16;
+    check(backend, TRMI_OP_NORM_ACT_GRAD, &s, false);
+    backend->destroy(backend);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds_equal_the_reference)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds_equal_the_reference),
+                                       cmocka_unit_test(large_outputs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
