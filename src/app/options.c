@@ -27,9 +27,8 @@ static const app_flag DRY_RUN[] = {
 GROUP(dry_run, NULL, DRY_RUN);
 
 static const app_flag DATA[] = {
-    {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: generated shapes, or clicks", 0, 0},
-    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|tfrecord-clicks",
-     "its form (auto); clicks: generated, with a known best AUC", 0, 0},
+    {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: ten generated shape classes", 0, 0},
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord", "its form (auto)", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
     {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
     {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e9},
@@ -40,7 +39,7 @@ static const app_flag DATA[] = {
 GROUP(data, "Data", DATA);
 
 static const app_flag NETWORK[] = {
-    {"batch-size", APP_INT, OPTION(batch_size), "N", "samples a batch (128; 32 from 128x128 on; clicks 4096)", 1, 65536},
+    {"batch-size", APP_INT, OPTION(batch_size), "N", "samples a batch (128; 32 from 128x128 on)", 1, 65536},
     {"image-size", APP_INT, OPTION(image_size), "N", "height and width (CIFAR and synth 32, else 224)", 1, 8192},
     {"classes", APP_INT, OPTION(classes), "N", "outputs of the network (the dataset's, else 10)", 2, 1e6},
     {"stem", APP_CHOICE, OPTION(stem), "imagenet|cifar", "first layers of a resnet (imagenet)", 0, 0},
@@ -61,8 +60,8 @@ GROUP(exec, "Execution", EXEC);
 static const app_flag TRAIN[] = {
     {"epochs", APP_INT, OPTION(epochs), "N", "passes over the data, in all (1)", 1, 1e6},
     {"steps", APP_INT, OPTION(steps), "N", "or stop after so many steps, in all", 1, 1e12},
-    {"optimizer", APP_CHOICE, OPTION(optimizer), "momentum|sgd|nesterov|adam|lars|adagrad|ftrl", "(momentum; of clicks by model)", 0, 0},
-    {"learning-rate", APP_REAL, OPTION(learning_rate), "X", "after warm-up (0.01; of clicks by model)", 1e-12, 1e3},
+    {"optimizer", APP_CHOICE, OPTION(optimizer), "momentum|sgd|nesterov|adam|lars|adagrad|ftrl", "(momentum)", 0, 0},
+    {"learning-rate", APP_REAL, OPTION(learning_rate), "X", "after warm-up (0.01)", 1e-12, 1e3},
     {"momentum", APP_REAL, OPTION(momentum), "X", "(0.9)", 0, 0.99999},
     {"weight-decay", APP_REAL, OPTION(weight_decay), "X", "not of norms and biases (0)", 0, 1},
     {"schedule", APP_CHOICE, OPTION(schedule), "constant|step|cosine|polynomial", "of the learning rate (constant)", 0, 0},
@@ -166,6 +165,27 @@ static const app_flag JOB[] = {
 };
 GROUP(job, "Many ranks", JOB);
 
+static const app_flag ROLES[] = {
+    {"ps", APP_INT, OPTION(servers), "N", "parameter servers: starts them and -n workers on this machine", 1, 256},
+    {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K", "how far workers may run apart (async)", 0, 0},
+    {"evaluator", APP_BOOL, OPTION(evaluator), NULL, "also start a process that evaluates each checkpoint", 0, 0},
+    {"dense", APP_CHOICE, OPTION(dense), "ps|allreduce", "where dense parameters are (ps); allreduce: only tables on servers", 0, 0},
+    {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
+    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
+    {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
+    {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL, "a killed server goes back to its last checkpoint", 0, 0},
+    {"job_name", APP_TEXT, OPTION(job_name), "ps|worker|chief|evaluator", "the role of this process (guide 000)", 0, 0},
+    {"task_index", APP_TEXT, OPTION(task_index), "I", "which of its role (0)", 0, 0},
+    {"ps_hosts", APP_TEXT, OPTION(ps_hosts), "A:P,B:P", "addresses of the servers", 0, 0},
+    {"worker_hosts", APP_TEXT, OPTION(worker_hosts), "A:P,B:P", "of the workers", 0, 0},
+    {"chief_hosts", APP_TEXT, OPTION(chief_hosts), "A:P", "of the chief, if there is one", 0, 0},
+    {"evaluator_hosts", APP_TEXT, OPTION(evaluator_hosts), "A:P", "of the evaluator, if there is one", 0, 0},
+    {"model_dir", APP_TEXT, OPTION(output), "DIR", "guide 000's name of --output", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the job's secret, for roles on several hosts", 0, 0},
+    {"check", APP_BOOL, OPTION(check), NULL, "print what this process would do, and end", 0, 0},
+};
+GROUP(roles, "Parameter servers", ROLES);
+
 static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1, 1024},
@@ -228,13 +248,9 @@ void app_defaults(app_options *o) {
     o->deterministic = "false";
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";
+    o->mode = "async";
+    o->dense = "ps";
+    o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;
-    o->click.fields = o->click.dense = -1;
-    o->click.pair_scale = -1;
-    o->click.separator = "comma";
-    o->click.header = "auto";
-    o->click.dense_form = "default";
-    o->click.pooling = "sum";
-    o->click.min_count = 2;
 }

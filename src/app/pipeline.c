@@ -53,7 +53,6 @@ void app_settle_data(app_context *app) {
     if (o->exact_guide) {
         settle_guide(app);
     }
-    app_click_settle(app);
     if (o->data != NULL) {
         descend(o);
     }
@@ -72,12 +71,8 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     struct stat info;
     char *text = trm_dataset_describe(data);
     bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
-    snprintf(path, sizeof path, "%s/train", o->data);
-    bool images = text == NULL || strstr(text, "\"key_fields\"") == NULL;
     trm_dataset_text_free(text);
-    if (!images && stat(o->data, &info) == 0 && S_ISREG(info.st_mode)) {
-        return true;
-    }
+    snprintf(path, sizeof path, "%s/train", o->data);
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
@@ -95,33 +90,30 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
         return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
     }
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
-    trm_dataset_spec spec = {.kind = o->dataset,
+    const trm_dataset_spec spec = {.kind = o->dataset,
                                    .path = o->data,
                                    .usage = usage,
                                    .batch_size = o->batch_size,
                                    .image_size = o->image_size,
                                    .seed = (uint64_t)o->seed,
-                                   .shard_count = app_rank_count(app),
-                                   .shard_index = app_rank(app),
+                                   .shard_count = app->shards > 0 ? app->shards : app_rank_count(app),
+                                   .shard_index = app->shards > 0 ? app->shard : app_rank(app),
                                    .prefetch_depth = 2 + 2 * o->workers,
                                    .threads = o->workers,
                                    .no_augment = !training,
                                    .exact_guide = o->exact_guide,
                                    .shapes = &shapes};
-    trm_status status = app_click_data(app, &spec, err);
-    return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
+    return trm_dataset_open(&spec, out, err);
 }
 
-trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
-    const app_options *o = &app->o;
+trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err) {
     const trm_random_options options = {.count = o->batch_size * 64,
                                         .channels = 3,
                                         .height = o->image_size,
                                         .width = o->image_size,
                                         .classes = o->classes > 0 ? o->classes : 10};
     trm_dataset *data;
-    bool clicks = app_is_recommender(app->parsed.arguments[0]);
-    trm_status status = clicks ? app_click_random(app, &data, err) : trm_dataset_random(&options, &data, err);
+    trm_status status = trm_dataset_random(&options, &data, err);
     if (status != TRM_OK) {
         return status;
     }

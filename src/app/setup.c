@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DESCRIPTION_BYTES = 1024 };
+
 trm_precision app_precision(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
@@ -58,19 +60,11 @@ static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context)
     return trm_model_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
-static const char *name_at(int32_t index) {
-    int32_t images = 0;
-    while (trm_model_name(images) != NULL) {
-        images++;
-    }
-    return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
-}
-
 static trm_status check_name(const char *name, trm_error *err) {
     const char *words[64];
     char list[160] = "";
     int count = 0;
-    while (count < 64 && (words[count] = name_at(count)) != NULL) {
+    while (count < 64 && (words[count] = trm_model_name(count)) != NULL) {
         if (strcmp(words[count], name) == 0) {
             return TRM_OK;
         }
@@ -97,32 +91,25 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
 /* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name, which
  * was found in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
-    char click[640] = "";
-    if (app_is_recommender(n->name)) {
-        snprintf(click, sizeof click, ",\"click\":");
-        app_click_describe(n, click + strlen(click), sizeof click - strlen(click));
-    }
     snprintf(text, size,
              "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%lld,"
              "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
              "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
-             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
+             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"}",
              n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
              o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
              (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
-             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
+             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version());
 }
 
-trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
-                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
+                             bool evaluation_only, app_network *network, char *description,
+                             trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
-    char description[1792];
-    bool recommender = app_is_recommender(name);
     trm_status status = check_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
-        status = recommender ? app_click_network_of(app, data, &network->click, err)
-                             : settle_classes(network, o, data, err);
+        status = settle_classes(network, o, data, err);
     }
     if (status == TRM_OK) {
         status = app_set_context(app, err);
@@ -130,13 +117,13 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
     if (status != TRM_OK) {
         return status;
     }
-    describe(o, network, description, sizeof description);
+    describe(o, network, description, DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
-    const trm_model_options options = {
-        .network = recommender ? app_click_build : build,
+    *out = (trm_model_options){
+        .network = build,
         .network_context = network,
-        .loss = recommender ? trm_loss_logistic : expand ? trm_loss_softmax_expand : trm_loss_softmax,
-        .loss_context = recommender || expand ? NULL : &network->xent,
+        .loss = expand ? trm_loss_softmax_expand : trm_loss_softmax,
+        .loss_context = expand ? NULL : &network->xent,
         .optimizer = optimizer_of(o),
         .learning_rate = rate_of(o),
         .data = data,
@@ -151,5 +138,14 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
         .parallel = {.comm = app_comm(app)},
         .context = app->context,
     };
-    return trm_model_create(&options, out, err);
+    return TRM_OK;
+}
+
+trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
+                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+    char description[DESCRIPTION_BYTES];
+    trm_model_options options;
+    trm_status status =
+        app_model_options(app, name, data, evaluation_only, network, description, &options, err);
+    return status == TRM_OK ? trm_model_create(&options, out, err) : status;
 }
