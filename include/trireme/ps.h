@@ -89,6 +89,23 @@ typedef struct trm_expiry {
     trm_cap_policy cap;   /* who is worst: least recently or least often updated */
 } trm_expiry;
 
+/* Where rows live. Never a question of how many servers there were when they were made: a
+ * checkpoint loads at any number of servers. */
+typedef enum trm_placement_kind {
+    TRM_PLACE_BY_HASH,     /* any keys */
+    TRM_PLACE_ROUND_ROBIN, /* part p on server (first + p) % servers */
+    TRM_PLACE_BY_SIZE      /* equal bytes to all: servers share the bytes of all variables */
+} trm_placement_kind;
+
+/* A dense variable is a table of keys 0 .. rows - 1 whose parts, ranges of rows of (nearly) equal
+ * length, each live on one server. Filled by trm_ps_place. */
+typedef struct trm_placement {
+    trm_placement_kind kind;
+    int32_t parts, first; /* 0 = 1; ROUND_ROBIN: parts before this variable's */
+    int64_t rows;
+    double begin, end; /* BY_SIZE: this variable's share of all bytes, within [0, 1] */
+} trm_placement;
+
 typedef struct trm_table_options {
     const char *name;      /* unique among the tables of a job; copied */
     int32_t width;         /* values a row, 1..1048576 */
@@ -99,7 +116,35 @@ typedef struct trm_table_options {
     trm_row_init init;
     trm_admission admission;
     trm_expiry expiry;
+    trm_placement placement;
 } trm_table_options;
+
+/* Into how many parts a variable is cut, along its rows: TensorFlow's rules. */
+typedef enum trm_partition_kind {
+    TRM_PARTITION_NONE,
+    TRM_PARTITION_FIXED,    /* max_parts of them */
+    TRM_PARTITION_MIN_SIZE, /* as many as possible of at least part_bytes, at most max_parts */
+    TRM_PARTITION_MAX_SIZE  /* as few as possible of at most part_bytes; max_parts wins */
+} trm_partition_kind;
+
+typedef struct trm_partition {
+    trm_partition_kind kind;
+    int32_t max_parts;  /* 0 = 1; MAX_SIZE: 0 = no limit */
+    int64_t part_bytes; /* 0 = 256 KiB */
+} trm_partition;
+
+typedef struct trm_ps_variable {
+    int64_t rows, row_bytes;
+} trm_ps_variable;
+
+/* Places variables, in the order of their creation: out[count] for their tables' options.
+ *   errors  INVALID   thread  any */
+TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
+                                             const trm_partition *partition,
+                                             trm_placement_kind kind, trm_placement *out,
+                                             trm_error *err);
+/* The server of a row.   thread  any */
+TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
 
 /* What a table holds and has done since its creation, summed over shards. */
 typedef struct trm_table_stats {

@@ -132,6 +132,8 @@ static trm_status deduplicate(trm_ps_batch *b, trm_error *err) {
     for (int64_t s = 0; s < b->slice_count; s++) {
         const trmi_slice *slice = &b->slices[s];
         uint64_t salt = (uint64_t)slice->table * 0x9E3779B97F4A7C15u;
+        const trm_placement *placement = &b->client->tables[slice->table].placement;
+        const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
         uint32_t wanted =
             (slice->rows != NULL ? WANT_PULL : 0u) | (slice->gradients != NULL ? WANT_PUSH : 0u);
         for (int64_t i = 0; i < slice->count; i++) {
@@ -149,10 +151,13 @@ static trm_status deduplicate(trm_ps_batch *b, trm_error *err) {
             if (u == 0) {
                 u = b->map[at] = ++uniques;
                 uint64_t bucket = hash >> (64 - TRMI_VIRTUAL_BUCKETS_LOG2);
+                uint32_t shard = (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);
                 b->uniques[u - 1] = (trmi_unique){
                     .key = key,
                     .table = (uint32_t)slice->table,
-                    .shard = (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2)};
+                    .shard = hashed ? shard
+                                    : trmi_shard_of_row(placement, key, b->client->servers,
+                                                        b->client->shards)};
             }
             b->uniques[u - 1].wanted |= wanted;
             *inverse++ = u - 1;

@@ -77,7 +77,8 @@ trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_ro
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
     }
-    uint32_t shard = trmi_shard_of_key(key, client->shards * client->servers);
+    uint32_t shard = trmi_shard_of_row(&client->tables[table].placement, key, client->servers,
+                                       client->shards);
     trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
     trmi_row_layout layout;
     TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,

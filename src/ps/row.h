@@ -55,6 +55,12 @@ static inline uint32_t trmi_shard_of_key(uint64_t key, uint32_t shards) {
     return (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);
 }
 
+/* The shard of the job (server by server) that holds a row of a table placed so. */
+uint32_t trmi_shard_of_row(const trm_placement *placement, uint64_t key, uint32_t servers,
+                           uint32_t shards_of_a_server);
+/* errors  INVALID */
+trm_status trmi_placement_check(const trm_placement *placement, const char *table, trm_error *err);
+
 /* values[width] of a fresh row: a pure function of (seed, key). */
 void trmi_row_init_values(const trm_row_init *init, uint64_t seed, uint64_t key, int32_t width,
                           float *values);

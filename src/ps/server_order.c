@@ -32,7 +32,10 @@ static void run_table(trmi_runner *runner, trmi_request *request) {
 static bool same_table(const trm_table_options *a, const trm_table_options *b) {
     return a->width == b->width && a->dtype == b->dtype && a->seed == b->seed &&
            a->optimizer.rule == b->optimizer.rule && a->init.kind == b->init.kind &&
-           a->init.stream == b->init.stream && a->admission.kind == b->admission.kind;
+           a->init.stream == b->init.stream && a->admission.kind == b->admission.kind &&
+           a->placement.kind == b->placement.kind && a->placement.parts == b->placement.parts &&
+           a->placement.first == b->placement.first && a->placement.rows == b->placement.rows &&
+           a->placement.begin == b->placement.begin && a->placement.end == b->placement.end;
 }
 
 /* Front mutex held: a table is made once, on all shards or (the server then serves no more) on
@@ -50,7 +53,8 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
                    ? TRM_OK
                    : TRMI_FAIL(err, TRM_INVALID,
                                "table '%s': declared with width %d, rule %d; server %d has it with "
-                               "width %d, rule %d (or another dtype, seed, initialiser, admission)",
+                               "width %d, rule %d (or another dtype, seed, initialiser, admission, "
+                               "placement)",
                                checked.name, checked.width, (int)checked.optimizer.rule,
                                server->options.server, server->tables[i].width,
                                (int)server->tables[i].optimizer.rule);
@@ -118,11 +122,11 @@ static void run_stats(trmi_runner *runner, trmi_request *r) {
 
 static void run_row(trmi_runner *runner, trmi_request *r) {
     uint64_t key = (uint64_t)r->note.value[2];
-    uint32_t shards = runner->shard->place.shards;
     uint32_t mine =
         (uint32_t)runner->server->options.server * runner->server->shards + runner->shard->number;
     trmi_row_table *table = runner->shard->tables[r->note.value[1]];
-    if (trmi_shard_of_key(key, shards) != mine) {
+    if (trmi_shard_of_row(&table->options.placement, key, (uint32_t)runner->server->options.servers,
+                          runner->server->shards) != mine) {
         return;
     }
     trm_row_info info;

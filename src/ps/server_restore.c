@@ -147,8 +147,8 @@ static trm_status verify_file(trm_ps_server *server, const manifest *m, const ch
 
 static bool wants_mine(void *context, uint32_t table, uint64_t key) {
     const trmi_runner *runner = context;
-    (void)table;
-    return trmi_shard_of_key(key, runner->shard->place.shards) ==
+    return trmi_shard_of_row(&runner->shard->tables[table]->options.placement, key,
+                             (uint32_t)runner->server->options.servers, runner->server->shards) ==
            (uint32_t)runner->server->options.server * runner->server->shards +
                runner->shard->number;
 }

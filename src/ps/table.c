@@ -44,6 +44,7 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
     }
     TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
     TRMI_TRY(check_expiry(&o, err));
+    TRMI_TRY(trmi_placement_check(&o.placement, o.name, err));
     o.expiry.score_decay = o.expiry.score_decay == 0 ? 1 : o.expiry.score_decay;
     *out = o;
     return TRM_OK;
