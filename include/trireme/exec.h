@@ -77,6 +77,11 @@ typedef struct trm_parallel_options {
      * "fc.weight"); copied. Neither broadcast nor reduced. */
     const char *const *layerwise;
     int32_t layerwise_count;
+    /* Models, with one rank too: losses and weights are the same bits on any number of ranks and threads, as
+     * long as the global batch is. Samples are computed in blocks of so many, which divide each rank's batch;
+     * -1: the largest power of 2 up to 8 that divides the global batch into 8 blocks or more; 0: off. Batch norm
+     * is over the global batch. Costs: trireme help deterministic. */
+    int32_t block;
 } trm_parallel_options;
 
 typedef struct trm_exec_options {
@@ -96,6 +101,10 @@ typedef struct trm_exec_options {
     void *(*arena_alloc)(void *context, size_t bytes); /* PARAM and GRAD; NULL = private memory */
     void *arena_context;
     trm_parallel_options parallel;
+    /* The same bits on any number of ranks and threads (exec/lanes.h): the graph is made for one of so many
+     * equal parts of this rank's batch, and trm_exec_feed takes the whole of it; sample i is in part i modulo
+     * `lanes`. Batch norm is over all parts of all ranks. 0 = off; models: trm_parallel_options.block. */
+    int32_t lanes;
 } trm_exec_options;
 
 typedef struct trm_exec trm_exec;
@@ -113,7 +122,8 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
  *   owns  the exec; valid until destroy    error  INVALID: no such input, with the names there are */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
-/* Copies `tensor` there; shape and dtype must match. */
+/* Copies `tensor` there; shape and dtype must match (with lanes: lanes times as many rows, and
+ * trm_exec_input is where the first part lies). */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);
 

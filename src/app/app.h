@@ -48,6 +48,7 @@ typedef struct app_options {
     int64_t ranks;
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
     const char *deterministic, *context, *hosts, *launch_directory;
+    int64_t deterministic_block;
     bool shard_optimizer, any_address;
     double timeout;
     const char *op, *sizes, *engine, *dtype;

@@ -15,7 +15,7 @@ static const translation translations[] = {
     {"shard-optimizer", "enable_parallel_optimizer"},
     {"sync-batch-norm", "sync_batch_norm"}, {"layerwise", "layerwise_parameters"},
     {"accumulate", "grad_accumulation_step"},
-    {"deterministic", "deterministic"},
+    {"deterministic", "deterministic"},     {"deterministic-block", "deterministic_block"},
 };
 
 /* The flag's value in the option's words. */
@@ -29,8 +29,8 @@ static const char *value_of(const app_options *o, const char *flag, char *text, 
         snprintf(text, size, "%s%s", word ? "" : list ? "index:" : "size:", o->bucket);
         return text;
     }
-    if (strcmp(flag, "accumulate") == 0) {
-        snprintf(text, size, "%lld", (long long)o->accumulate);
+    if (strcmp(flag, "accumulate") == 0 || strcmp(flag, "deterministic-block") == 0) {
+        snprintf(text, size, "%lld", (long long)(flag[0] == 'a' ? o->accumulate : o->deterministic_block));
         return text;
     }
     return strcmp(flag, "parallel-mode") == 0     ? o->parallel_mode

@@ -13,6 +13,10 @@
 #include <omp.h>
 #endif
 
+static int threads_of(const trm_exec_options *options) {
+    return options->threads > 0 ? options->threads : trmi_os_cpu_count();
+}
+
 /* ---- create ------------------------------------------------------------------------------------ */
 
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
@@ -21,6 +25,12 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
+        if (options->lanes > 0) {
+            TRMI_TRY(trmi_backend_onednn(1, NULL, &exec->backend, err));
+            exec->backend->target.flops_per_second = 1e11; /* never measured: the program depends on them */
+            exec->backend->target.bytes_per_second = 1e10;
+            return TRM_OK;
+        }
         if (options->tuning_file != NULL) {
             file = options->tuning_file[0] == '\0' ? NULL
                                                    : trmi_arena_strdup(&exec->memory, options->tuning_file);
@@ -50,7 +60,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs_count = options->outputs_count,
         .precision = options->precision,
         .no_fusion = options->no_fusion,
-        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL,
+        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0,
     };
     return trmi_plan_create(graph, &plan, &exec->program, err);
 }
@@ -91,7 +101,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     const trm_program *p = exec->program;
     int64_t needed = 0, present = trmi_os_memory_bytes();
     for (int a = 0; a < TRMI_ARENAS; a++) {
-        needed += p->arena_bytes[a];
+        bool each = options->lanes > 1 && (a == TRMI_ARENA_INPUT || a == TRMI_ARENA_ACTIVATION);
+        needed += p->arena_bytes[a] * (each ? options->lanes : 1);
     }
     if (needed > present) {
         return TRMI_FAIL(err, TRM_NOMEM,
@@ -128,14 +139,11 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     return TRM_OK;
 }
 
-static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
+/* One kernel a step, into an array of as many. */
+static trm_status bind_into(trm_exec *exec, trmi_kernel *kernels, trm_error *err) {
     trm_program *p = exec->program;
-    exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(p->steps_count + 1) * sizeof *exec->kernels);
-    if (exec->kernels == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", p->steps_count);
-    }
     for (int32_t i = 0; i < p->steps_count; i++) {
-        trmi_kernel *kernel = &exec->kernels[i];
+        trmi_kernel *kernel = &kernels[i];
         *kernel = (trmi_kernel){.program = p, .step = &p->steps[i]};
         trm_status status = exec->backend->bind(exec->backend, kernel, err);
         if (status == TRM_UNSUPPORTED && exec->backend != exec->reference) {
@@ -144,6 +152,17 @@ static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
         TRMI_TRY(status);
     }
     return TRM_OK;
+}
+
+static trm_status bind_kernels(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
+    int32_t steps = exec->program->steps_count;
+    exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(steps + 1) * sizeof *exec->kernels);
+    if (exec->kernels == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", steps);
+    }
+    TRMI_TRY(bind_into(exec, exec->kernels, err));
+    return options->lanes > 0 ? trmi_lanes_create(exec, options->lanes, threads_of(options), bind_into, err)
+                              : TRM_OK;
 }
 
 static trm_status make_outputs(trm_exec *exec, trm_error *err) {
@@ -179,7 +198,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     exec->overhead_bytes = trmi_os_resident_bytes() - before;
     TRMI_TRY(take_memory(exec, options, err));
     before = trmi_os_resident_bytes();
-    TRMI_TRY(bind_kernels(exec, err));
+    TRMI_TRY(bind_kernels(exec, options, err));
     TRMI_TRY(make_outputs(exec, err));
     exec->overhead_bytes += trmi_os_resident_bytes() - before;
     TRMI_TRY(trmi_parallel_after_compile(exec, err));
@@ -203,11 +222,12 @@ trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *optio
     exec->optimizer = options->optimizer;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;
-    exec->env.threads = options->threads > 0 ? options->threads : trmi_os_cpu_count();
+    exec->env.threads = options->lanes > 0 ? 1 : threads_of(options); /* lanes share threads out themselves */
 #ifdef _OPENMP
     omp_set_num_threads(exec->env.threads);
 #endif
-    trm_status status = trmi_parallel_open(exec, &options->parallel, err);
+    trm_status status = trmi_lanes_check(options, err);
+    status = status == TRM_OK ? trmi_parallel_open(exec, &options->parallel, err) : status;
     status = status == TRM_OK ? create(exec, graph, options, err) : status;
     if (status != TRM_OK) {
         if (options->parallel.comm != NULL && err != NULL) {
@@ -245,6 +265,7 @@ void trm_exec_destroy(trm_exec *exec) {
     if (exec->parallel == NULL) {
         trmi_free(exec->accumulator);
     }
+    trmi_lanes_destroy(exec);
     trmi_parallel_close(exec);
     trmi_plan_destroy(exec->program);
     trmi_free(exec->profile);
@@ -275,6 +296,9 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     if (exec->parallel != NULL) {
         exec->parallel->valid = false;
     }
+    if (exec->lanes != NULL) {
+        return trmi_lanes_forward(exec, err);
+    }
     return trmi_exec_run(exec, 0, exec->program->backward_begin, err);
 }
 
@@ -285,12 +309,13 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     }
     use_threads(exec);
     double begin = trmi_os_now();
-    if (exec->parallel != NULL) {
+    if (exec->parallel != NULL && exec->lanes == NULL) {
         trm_status status = trmi_parallel_forward_backward(exec, err);
         exec->step_seconds += trmi_os_now() - begin;
         return status;
     }
-    TRMI_TRY(trmi_exec_run(exec, 0, exec->program->steps_count, err));
+    TRMI_TRY(exec->lanes != NULL ? trmi_lanes_forward_backward(exec, err)
+                                 : trmi_exec_run(exec, 0, exec->program->steps_count, err));
     exec->step_seconds += trmi_os_now() - begin;
     if (exec->accumulator != NULL) {
         trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
@@ -335,15 +360,22 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
                          trm_error *err) {
     trm_tensor place;
     TRMI_TRY(trm_exec_input(exec, name, &place, err));
-    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
+    trm_shape whole = place.shape;
+    if (exec->lanes != NULL && whole.rank > 0) {
+        whole.dim[0] *= exec->lanes->count;
+    }
+    if (place.dtype != tensor->dtype || !trm_shape_equal(&whole, &tensor->shape)) {
         char want[96], have[96];
         return TRMI_FAIL(err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
-                         trm_shape_format(&place.shape, want, sizeof want),
-                         trm_dtype_name(place.dtype),
+                         trm_shape_format(&whole, want, sizeof want), trm_dtype_name(place.dtype),
                          trm_shape_format(&tensor->shape, have, sizeof have),
                          trm_dtype_name(tensor->dtype));
     }
-    memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
+    if (exec->lanes != NULL) {
+        trmi_lanes_feed(exec, &place, tensor->data);
+    } else {
+        memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
+    }
     return TRM_OK;
 }
 
@@ -354,8 +386,8 @@ float trm_exec_loss(const trm_exec *exec) {
 
 float trmi_exec_own_loss(const trm_exec *exec) {
     const trm_program *p = exec->program;
-    float loss = 0;
-    if (p->outputs_count > 0 && p->outputs[0] != 0) {
+    float loss = exec->lanes != NULL ? exec->lanes->loss : 0;
+    if (exec->lanes == NULL && p->outputs_count > 0 && p->outputs[0] != 0) {
         const trmi_buffer *b = &p->buffers[p->outputs[0]];
         trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
     }

@@ -10,6 +10,7 @@
 #include "trireme/exec.h"
 
 #include "exec/backend.h"
+#include "exec/lanes.h"
 #include "exec/parallel.h"
 #include "exec/update.h"
 
@@ -38,6 +39,7 @@ struct trm_exec {
     int32_t variables_count;
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
+    trmi_lanes *lanes;       /* NULL: the batch as one */
     double create_seconds, step_seconds;
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;

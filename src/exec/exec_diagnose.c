@@ -23,22 +23,22 @@ static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
     return true;
 }
 
-static bool buffer_finite(const trm_exec *exec, int32_t index) {
+static bool buffer_finite(const trm_exec *exec, const trmi_env *env, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[index];
-    return index == 0 || all_finite(exec->env.arena[b->arena] + b->offset, b->dtype,
+    return index == 0 || all_finite(env->arena[b->arena] + b->offset, b->dtype,
                                     b->bytes / (int64_t)trm_dtype_bytes(b->dtype));
 }
 
-static trm_status look_at_leaves(const trm_exec *exec, trm_error *err) {
+static trm_status look_at_leaves(const trm_exec *exec, const trmi_env *env, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
-        if (!buffer_finite(exec, p->inputs[i])) {
+        if (!buffer_finite(exec, env, p->inputs[i])) {
             return TRMI_FAIL(err, TRM_DIVERGED, "input '%s' holds NaN or infinity",
                              p->buffers[p->inputs[i]].name);
         }
     }
     for (int32_t i = 0; i < p->params_count; i++) {
-        if (!buffer_finite(exec, p->params[i].param_buffer)) {
+        if (!buffer_finite(exec, env, p->params[i].param_buffer)) {
             return TRMI_FAIL(err, TRM_DIVERGED, "parameter '%s' holds NaN or infinity",
                              p->params[i].name);
         }
@@ -46,9 +46,10 @@ static trm_status look_at_leaves(const trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status look_at_step(const trm_exec *exec, const trmi_step *step, trm_error *err) {
+static trm_status look_at_step(const trm_exec *exec, const trmi_env *env, const trmi_step *step,
+                               trm_error *err) {
     for (int32_t j = 0; j < step->outputs_count; j++) {
-        if (!buffer_finite(exec, step->outputs[j])) {
+        if (!buffer_finite(exec, env, step->outputs[j])) {
             return TRMI_FAIL(err, TRM_DIVERGED,
                              "NaN or infinity first appears in the %s of '%s' (%s); lower the "
                              "learning rate or clip gradients",
@@ -63,14 +64,31 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_step *step, trm_
 /* The first place on this rank, or TRM_OK. With many ranks all steps run on all of them: some kernels
  * wait for each other. */
 static trm_status look(trm_exec *exec, trm_error *err) {
-    trm_status found = look_at_leaves(exec, err);
+    trm_status found = look_at_leaves(exec, &exec->env, err);
     for (int32_t i = 0; i < exec->program->steps_count; i++) {
         if (found == TRM_DIVERGED && exec->parallel == NULL) {
             break;
         }
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, found == TRM_OK ? err : NULL));
         if (found == TRM_OK) {
-            found = look_at_step(exec, &exec->program->steps[i], err);
+            found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+        }
+    }
+    return found;
+}
+
+/* The same on lanes; those of other ranks too, as kernels wait for each other. */
+static trm_status look_on_lanes(trm_exec *exec, trm_error *err) {
+    trm_status found = TRM_OK;
+    for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
+        trmi_env env = trmi_lanes_env(exec, v, 0);
+        found = look_at_leaves(exec, &env, err);
+    }
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        TRMI_TRY(trmi_lanes_step(exec, i, found == TRM_OK ? err : NULL));
+        for (int32_t v = 0; v < exec->lanes->count && found == TRM_OK; v++) {
+            trmi_env env = trmi_lanes_env(exec, v, i);
+            found = look_at_step(exec, &env, &exec->program->steps[i], err);
         }
     }
     return found;
@@ -85,7 +103,7 @@ static trm_status first_finder(trm_exec *exec, bool found, int32_t *first, trm_e
 }
 
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
-    trm_status found = look(exec, err);
+    trm_status found = exec->lanes != NULL ? look_on_lanes(exec, err) : look(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }

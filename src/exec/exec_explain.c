@@ -31,7 +31,8 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .gradient_bytes = p->arena_bytes[TRMI_ARENA_GRAD] *
                           (exec->accumulator != NULL ? 2 : 1),
         .slot_bytes = trmi_update_bytes(exec->update),
-        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
+        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +
+                            (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH],
         .overhead_bytes = overhead_bytes(exec),
@@ -42,7 +43,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     out->total_bytes = out->parameter_bytes + out->gradient_bytes + out->slot_bytes +
                        out->activation_bytes + out->other_bytes + out->overhead_bytes;
     for (int32_t i = 0; i < p->steps_count; i++) {
-        out->flops += p->steps[i].cost.flops;
+        out->flops += p->steps[i].cost.flops * (exec->lanes != NULL ? exec->lanes->count : 1);
         out->predicted_seconds += p->steps[i].predicted_seconds;
     }
 }

@@ -132,8 +132,9 @@ static uint64_t digest_of(const trm_exec *exec) {
         int32_t form[2] = {(int32_t)b->layout, b->weights};
         hash = mix(hash, form, sizeof form);
     }
-    int32_t settings[7] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
-                           o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1};
+    int32_t settings[8] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
+                           o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1,
+                           exec->lanes != NULL ? exec->lanes->count : 0};
     hash = mix(hash, settings, sizeof settings);
     hash = mix(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
     hash = mix(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
@@ -192,6 +193,9 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
+    if (exec->lanes != NULL) { /* they exchange by themselves, over a communicator beside the gradients' */
+        return trm_comm_split(p->comm, 0, p->rank, &p->norm_comm, err);
+    }
     group = group < 0 ? p->size : group;
     if (group < 2 || widest == 0) {
         return TRM_OK;

@@ -85,6 +85,8 @@ trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
 
 /* parallel_run.c */
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
+/* Where this rank's slice of a range begins. */
+int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);

@@ -61,7 +61,7 @@ static void fill_items(trm_exec *exec, bool measured) {
         }
     }
     p->backward_end = program->steps_count > 0 ? p->step_end[program->steps_count - 1] : 0;
-    double half = p->options.wire == TRM_FLOAT32 ? 1 : 0.5;
+    double half = exec->lanes != NULL ? 2 : p->options.wire == TRM_FLOAT32 ? 1 : 0.5;
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_param *param = &program->params[i];
         bool ready = param->ready_step < program->steps_count;

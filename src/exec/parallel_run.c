@@ -59,7 +59,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     return trm_comm_start(p->comm, &op, &range->request, err);
 }
 
-static int64_t slice_begin(const trmi_parallel *p, const trmi_range *range) {
+int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
     int64_t begin = range->begin;
     for (int32_t r = 0; r < p->rank; r++) {
         begin += range->counts[r];
@@ -87,7 +87,7 @@ static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
         status = status == TRM_OK ? ended : status;
         if (status == TRM_OK && p->wire != NULL) {
             bool slices = p->options.shard_optimizer;
-            unpack(p, gradients_of(exec), slices ? slice_begin(p, range) : range->begin,
+            unpack(p, gradients_of(exec), slices ? trmi_parallel_slice_begin(p, range) : range->begin,
                    slices ? range->counts[p->rank] : range->count);
         }
     }

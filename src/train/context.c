@@ -130,6 +130,7 @@ static trm_status check_modes(const trm_context *c, trm_error *err) {
 }
 
 static trm_status check_pairs(const trm_context *c, trm_error *err) {
+    bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     bool wide = strcmp(text_of(c, TRMI_CONTEXT_GRADIENT_WIRE), "fp32") == 0;
     if (is_set(c, TRMI_CONTEXT_ALL_REDUCE_FUSION_CONFIG) && is_set(c, TRMI_CONTEXT_COMM_FUSION)) {
         return TRMI_FAIL(err, TRM_INVALID, "all_reduce_fusion_config and comm_fusion both say where gradients "
@@ -139,6 +140,10 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
         wide != truth_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC)) {
         return TRMI_FAIL(err, TRM_INVALID, "gradient_fp32_sync is %s, but gradient_wire is %s",
                          text_of(c, TRMI_CONTEXT_GRADIENT_FP32_SYNC), text_of(c, TRMI_CONTEXT_GRADIENT_WIRE));
+    }
+    if (is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) && !strict) {
+        return TRMI_FAIL(err, TRM_INVALID, "deterministic_block is for deterministic strict; it is %s",
+                         text_of(c, TRMI_CONTEXT_DETERMINISTIC));
     }
     if (is_set(c, TRMI_CONTEXT_FULL_BATCH) && is_set(c, TRMI_CONTEXT_DATASET_STRATEGY) &&
         truth_of(c, TRMI_CONTEXT_FULL_BATCH) != (strcmp(text_of(c, TRMI_CONTEXT_DATASET_STRATEGY), "full_batch") == 0)) {
@@ -168,12 +173,10 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
 }
 
 static trm_status check_order(const trm_context *c, trm_comm *comm, trm_error *err) {
-    static const char *const words[] = {"false", "true", "strict"};
-    const char *word = text_of(c, TRMI_CONTEXT_DETERMINISTIC);
-    if (comm != NULL && strcmp(word, words[trm_comm_deterministic(comm)]) != 0 &&
-        trm_comm_deterministic(comm) != TRM_DETERMINISTIC_STRICT && strcmp(word, "false") != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "deterministic is %s, but the communicator was made without: "
-                         "trm_comm_options.deterministic", word);
+    bool needs = comm != NULL && strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "true") == 0;
+    if (needs && trm_comm_deterministic(comm) == TRM_DETERMINISTIC_FALSE) {
+        return TRMI_FAIL(err, TRM_INVALID, "deterministic is true, but the communicator was made without: "
+                         "trm_comm_options.deterministic");
     }
     return TRM_OK;
 }
@@ -234,12 +237,15 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "parallel_mode %s needs a plan; data_parallel and "
                          "hybrid_parallel spread a model without one", trmi_context_mode_name(mode));
     }
+    bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
+    int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)) : -1;
     trm_parallel_options o = {.comm = comm,
                               .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
                               .wire = wire_of(c),
                               .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                               .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
-                              .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0};
+                              .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
+                              .block = strict ? block : 0};
     fusion_of(c, &o);
     TRMI_TRY(names_of(c, &o, err));
     *parallel = o;

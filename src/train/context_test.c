@@ -42,7 +42,7 @@ static void every_option_has_a_default_and_goes_back_to_it(void **state) {
             assert_true(trm_context_is_set(context, o.name));
         }
     }
-    assert_int_equal(count, 28);
+    assert_int_equal(count, 29);
     assert_false(trm_context_option_at(-1, &o));
     set("mirror_mean", "True");
     assert_string_equal(trm_context_get(context, "gradients_mean"), "true");
@@ -111,6 +111,9 @@ static void options_that_exclude_each_other_are_named(void **state) {
     set("gradient_wire", "bf16");
     refused(TRM_INVALID, "gradient_wire is bf16");
     trm_context_reset(context);
+    set("deterministic_block", "4");
+    refused(TRM_INVALID, "deterministic strict");
+    trm_context_reset(context);
     set("device_num", "8");
     set("parallel_mode", "data_parallel");
     refused(TRM_INVALID, "device_num is 8, but the job has 1 ranks");
@@ -128,7 +131,7 @@ static void options_become_those_of_an_executor(void **state) {
     assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 && accumulate == 1);
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
-    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && o.sync_batch_norm == 0);
+    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && o.sync_batch_norm == 0 && o.block == 0);
     set("gradients_mean", "true");
     set("parameter_broadcast", "false");
     set("all_reduce_fusion_config", "20,35");
@@ -139,7 +142,7 @@ static void options_become_those_of_an_executor(void **state) {
     set("layerwise_parameters", "fc, layer4.1");
     set("deterministic", "strict");
     o = resolved(&accumulate);
-    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2);
+    assert_true(!o.sum && o.no_broadcast && o.shard_optimizer && o.sync_batch_norm == 2 && o.block == -1);
     assert_true(o.wire == TRM_BFLOAT16 && accumulate == 3 && o.bucket == TRM_BUCKET_LIST);
     assert_true(o.bucket_list_count == 2 && o.bucket_list[0] == 20 && o.bucket_list[1] == 35);
     assert_int_equal(o.layerwise_count, 2);
@@ -152,6 +155,9 @@ static void options_become_those_of_an_executor(void **state) {
     assert_true(o.bucket == TRM_BUCKET_SIZE && o.bucket_bytes == 2500000);
     set("comm_fusion", "off");
     assert_int_equal(resolved(&accumulate).bucket, TRM_BUCKET_OFF);
+    set("deterministic", "strict");
+    set("deterministic_block", "4");
+    assert_int_equal(resolved(&accumulate).block, 4);
     set("gradient_wire", "fp16");
     assert_int_equal(resolved(&accumulate).wire, TRM_FLOAT16);
     set("comm_fusion", "index:7");

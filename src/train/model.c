@@ -4,6 +4,7 @@
 #include "trireme/metrics.h"
 
 #include "base/error.h"
+#include "exec/lanes.h"
 #include "graph/graph_ir.h"
 
 #include <stdio.h>
@@ -46,6 +47,45 @@ void trmi_compiled_free(trmi_compiled *compiled) {
     trm_exec_destroy(compiled->exec);
     trm_graph_destroy(compiled->graph);
     memset(compiled, 0, sizeof *compiled);
+}
+
+/* ---- the same bits on any number of ranks ------------------------------------------------------- */
+
+/* Samples of a block: it may depend on the global batch, not on the ranks. */
+static int64_t block_of(int64_t global_batch) {
+    int64_t block = 8;
+    while (block > 1 && (global_batch % block != 0 || global_batch / block < 8)) {
+        block /= 2;
+    }
+    return block;
+}
+
+/* The graph is built for one block; the executor runs as many of them as this rank's batch has. */
+static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t *lanes, trm_error *err) {
+    int64_t batch = inputs->fields[0].tensor.shape.dim[0], block = model->options.parallel.block;
+    if (block == 0) {
+        return TRM_OK;
+    }
+    if (model->options.ps.client != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "strict determinism is for gradients that ranks reduce; this model trains "
+                         "on parameter servers");
+    }
+    block = block < 0 ? block_of(batch * trmi_model_size(model)) : block;
+    if (batch % block != 0 || batch / block > INT16_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID, "strict determinism computes blocks of %lld samples, which do not divide "
+                         "a rank's batch of %lld: set deterministic_block to a divisor, on any number of ranks "
+                         "the same", (long long)block, (long long)batch);
+    }
+    for (int32_t i = 0; i < inputs->count; i++) {
+        trm_shape *shape = &inputs->fields[i].tensor.shape;
+        if (shape->rank < 1 || shape->dim[0] != batch) {
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has not one row a sample; strict determinism cannot "
+                             "deal it out", inputs->fields[i].name);
+        }
+        shape->dim[0] = block;
+    }
+    *lanes = (int32_t)(batch / block);
+    return TRM_OK;
 }
 
 /* ---- compiling ---------------------------------------------------------------------------- */
@@ -93,6 +133,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.optimizer = o->optimizer;
         exec.accumulate = trmi_accumulate(model);
         exec.parallel = o->parallel;
+        exec.lanes = out->lanes;
         exec.updated_elsewhere = o->ps.client != NULL && !o->ps.tables_only;
     } else {
         exec.outputs = &out->logits;
@@ -106,7 +147,7 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
                              trm_error *err) {
     out->fields = inputs->count;
     out->label = -1;
-    out->batch = inputs->fields[0].tensor.shape.dim[0];
+    out->batch = inputs->fields[0].tensor.shape.dim[0] * (out->lanes > 0 ? out->lanes : 1);
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
@@ -128,6 +169,9 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     trm_inputs inputs = {0};
     trm_status status;
     TRMI_TRY_GOTO(status, take_fields(data, &inputs, err), failed);
+    if (training) {
+        TRMI_TRY_GOTO(status, cut_batch(model, &inputs, &out->lanes, err), failed);
+    }
     const trm_graph_options options = {.training = training};
     TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
     inputs.graph = out->graph;
@@ -157,15 +201,20 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
             continue;
         }
         const trm_tensor *from = &batch->fields[i].tensor;
-        int64_t bytes = trm_tensor_bytes(from);
-        if (from->dtype != to->dtype || bytes > trm_tensor_bytes(to)) {
+        int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
+        bool fits = compiled->lanes > 0 ? bytes == room * compiled->lanes : bytes <= room;
+        if (from->dtype != to->dtype || !fits) {
             char a[96], b[96];
             return TRMI_FAIL(err, TRM_INVALID, "field '%s' is %s %s, the model was compiled for %s %s",
                              batch->fields[i].name, trm_dtype_name(from->dtype),
                              trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                              trm_shape_format(&to->shape, b, sizeof b));
         }
-        memcpy(to->data, from->data, (size_t)bytes);
+        if (compiled->lanes > 0) {
+            trmi_lanes_feed(compiled->exec, to, from->data);
+        } else {
+            memcpy(to->data, from->data, (size_t)bytes);
+        }
     }
     return TRM_OK;
 }
@@ -207,7 +256,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     }
     const trm_parallel_options *p = &given->parallel;
     if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->sync_batch_norm != 0 ||
-        p->no_broadcast || p->layerwise_count != 0 || given->accumulate > 1) {
+        p->no_broadcast || p->layerwise_count != 0 || p->block != 0 || given->accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: parallel may only "
                          "name the communicator beside it, and accumulate is grad_accumulation_step");
     }

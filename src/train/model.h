@@ -32,6 +32,7 @@ typedef struct trmi_compiled {
     int32_t label;                           /* field "label", -1 if there is none */
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* of the fields; in the model's arena */
+    int32_t lanes;                           /* 0: the batch as one (trm_exec_options.lanes) */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
 } trmi_compiled;
 

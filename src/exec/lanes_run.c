@@ -1,0 +1,382 @@
+/* A step on lanes: each kernel for all of them, their gradients folded as soon as they are there. */
+#include "exec/exec.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { CHUNK = TRMI_LANES_CHUNK };
+
+static trm_comm *side_comm(const trm_exec *exec) {
+    return exec->parallel != NULL ? exec->parallel->norm_comm : NULL;
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------- */
+
+static trmi_env env_of(const trmi_lanes *l, int32_t lane, int32_t worker, int32_t step) {
+    trmi_env env = l->lanes[lane].env;
+    env.arena[TRMI_ARENA_SCRATCH] = l->scratch[worker];
+    env.arena[TRMI_ARENA_GRAD] = l->stage + lane * l->stride - l->low[step];
+    return env;
+}
+
+trmi_env trmi_lanes_env(const trm_exec *exec, int32_t lane, int32_t step) {
+    return env_of(exec->lanes, lane, 0, step);
+}
+
+/* Running statistics as they were before the kernel: it is run again once its question is answered. */
+static void restore_states(const trm_exec *exec, trmi_lane *lane, int32_t step) {
+    const trm_program *program = exec->program;
+    const trmi_step *s = &program->steps[step];
+    for (int32_t j = 0; j < s->inputs_count; j++) {
+        const trmi_buffer *b = &program->buffers[s->inputs[j]];
+        if (s->inputs[j] != 0 && b->arena == TRMI_ARENA_STATE) {
+            memcpy(lane->env.arena[TRMI_ARENA_STATE] + b->offset, exec->env.arena[TRMI_ARENA_STATE] + b->offset,
+                   (size_t)b->bytes);
+        }
+    }
+}
+
+static void run_lane(trm_exec *exec, int32_t index, int32_t worker, int32_t step) {
+    trmi_lanes *l = exec->lanes;
+    trmi_lane *lane = &l->lanes[index];
+    const trmi_kernel *kernel = &l->kernels[worker][step];
+    if (l->answered > 0) {
+        restore_states(exec, lane, step);
+    }
+    trmi_env env = env_of(l, index, worker, step);
+    env.step = exec->env.step;
+    lane->asked = 0;
+    lane->status = kernel->run(kernel, &env, &lane->error);
+}
+
+static void run_all(trm_exec *exec, int32_t step) {
+    trmi_lanes *l = exec->lanes;
+#ifdef _OPENMP
+    if (l->workers > 1) {
+#pragma omp parallel num_threads(l->workers)
+        for (int32_t i = omp_get_thread_num(); i < l->count; i += omp_get_num_threads()) {
+            run_lane(exec, i, omp_get_thread_num(), step);
+        }
+        return;
+    }
+#endif
+    for (int32_t i = 0; i < l->count; i++) {
+        run_lane(exec, i, 0, step);
+    }
+}
+
+/* ---- exchanges ------------------------------------------------------------------------------------------ */
+
+/* What each lane put into `gathered`, `count` doubles each, to `to` in the lanes' global order. */
+static trm_status exchange(trm_exec *exec, int64_t count, double *to, const char *tag, trm_error *err) {
+    trmi_lanes *l = exec->lanes;
+    trm_comm *comm = side_comm(exec);
+    if (comm != NULL) {
+        const trm_collective op = {.kind = TRM_ALLGATHER, .recv = l->gathered, .count = count * l->count,
+                                   .dtype = TRM_FLOAT64, .tag = tag};
+        TRMI_TRY(trm_comm_run(comm, &op, err));
+    }
+    for (int32_t r = 0; r < l->ranks; r++) {
+        for (int32_t i = 0; i < l->count; i++) {
+            memcpy(to + (i * l->ranks + r) * count, l->gathered + (r * l->count + i) * count,
+                   (size_t)count * sizeof *to);
+        }
+    }
+    return TRM_OK;
+}
+
+/* True when all lanes asked, false when all are done; the first error otherwise. */
+static trm_status all_asked(const trmi_lanes *l, bool *asked, trm_error *err) {
+    int32_t pending = 0;
+    for (int32_t i = 0; i < l->count; i++) {
+        const trmi_lane *lane = &l->lanes[i];
+        pending += lane->status == TRM_PENDING;
+        if (lane->status != TRM_OK && lane->status != TRM_PENDING) {
+            if (err != NULL) {
+                *err = lane->error;
+            }
+            return lane->status;
+        }
+    }
+    *asked = pending > 0;
+    TRMI_ASSERT(pending == 0 || pending == l->count);
+    return TRM_OK;
+}
+
+trm_status trmi_lanes_step(trm_exec *exec, int32_t step, trm_error *err) {
+    trmi_lanes *l = exec->lanes;
+    l->answered = 0;
+    l->answers_used = 0;
+    for (;;) {
+        bool asked;
+        run_all(exec, step);
+        TRMI_TRY(all_asked(l, &asked, err));
+        if (!asked) {
+            return TRM_OK;
+        }
+        TRMI_TRY(exchange(exec, l->asked_count, l->answers + l->answers_used, "batch norm", err));
+        l->answer_begin[l->answered++] = l->answers_used;
+        l->answers_used += l->asked_count * l->total;
+    }
+}
+
+/* ---- gradients ------------------------------------------------------------------------------------------- */
+
+static const float *gradient_of(const trmi_lanes *l, int32_t lane, int32_t step, int64_t offset) {
+    return (const float *)(const void *)(l->stage + lane * l->stride - l->low[step] + offset);
+}
+
+static int32_t largest_bits(const trmi_lanes *l, int32_t step, int64_t offset, int64_t count) {
+    int32_t largest = 0;
+    for (int32_t lane = 0; lane < l->count; lane++) {
+        const float *g = gradient_of(l, lane, step, offset);
+        for (int64_t i = 0; i < count; i++) {
+            int32_t bits;
+            memcpy(&bits, &g[i], sizeof bits);
+            bits &= INT32_MAX; /* of the magnitude; NaN is above infinity, infinity above all numbers */
+            largest = bits > largest ? bits : largest;
+        }
+    }
+    return largest;
+}
+
+/* (g + anchor) - anchor rounds g to a multiple of the unit, 2^-50 of the largest possible sum. 0: nothing to
+ * sum, or something that is no number and shall show. */
+static double anchor_of(int32_t largest, int32_t total) {
+    float magnitude;
+    int exponent, room;
+    memcpy(&magnitude, &largest, sizeof magnitude);
+    if (!isfinite(magnitude) || largest == 0) {
+        return 0;
+    }
+    (void)frexp((double)magnitude, &exponent); /* magnitude < 2^exponent */
+    (void)frexp((double)total, &room);         /* total < 2^room */
+    return ldexp(1.5, exponent + room + 2);
+}
+
+static void add_lanes(const trmi_lanes *l, int32_t step, int64_t offset, int64_t count, double anchor,
+                      double *sums) {
+    for (int32_t lane = 0; lane < l->count; lane++) {
+        const float *g = gradient_of(l, lane, step, offset);
+        for (int64_t i = 0; i < count; i++) {
+            double rounded = ((double)g[i] + anchor) - anchor;
+            sums[i] = lane == 0 ? rounded : sums[i] + rounded;
+        }
+    }
+}
+
+/* Chunk `chunk` of the gradients [first, end), each cut by itself: its place in GRAD and its length. */
+static int64_t chunk_of(const trm_program *program, int32_t first, int64_t chunk, int64_t *count) {
+    for (int32_t i = first;; i++) {
+        const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
+        int64_t elements = b->bytes / (int64_t)sizeof(float), chunks = (elements + CHUNK - 1) / CHUNK;
+        if (chunk < chunks) {
+            *count = trmi_min_i64(CHUNK, elements - chunk * CHUNK);
+            return b->offset + chunk * CHUNK * (int64_t)sizeof(float);
+        }
+        chunk -= chunks;
+    }
+}
+
+static int64_t chunks_of(const trm_program *program, int32_t first, int32_t end) {
+    int64_t chunks = 0;
+    for (int32_t i = first; i < end; i++) {
+        int64_t bytes = program->buffers[program->params[i].param_buffer].bytes;
+        chunks += (bytes / (int64_t)sizeof(float) + CHUNK - 1) / CHUNK;
+    }
+    return chunks;
+}
+
+/* The gradients [first, end), which `step` has completed on all lanes, into the sums of this rank. */
+static trm_status fold(trm_exec *exec, int32_t step, int32_t first, int32_t end, trm_error *err) {
+    trmi_lanes *l = exec->lanes;
+    const trm_program *program = exec->program;
+    int64_t chunks = chunks_of(program, first, end);
+#pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
+    for (int64_t c = 0; c < chunks; c++) {
+        int64_t count, offset = chunk_of(program, first, c, &count);
+        l->largest[c] = largest_bits(l, step, offset, count);
+    }
+    if (side_comm(exec) != NULL) {
+        TRMI_TRY(trm_comm_allreduce(side_comm(exec), l->largest, chunks, TRM_INT32, TRM_REDUCE_MAX, err));
+    }
+#pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
+    for (int64_t c = 0; c < chunks; c++) {
+        int64_t count, offset = chunk_of(program, first, c, &count);
+        add_lanes(l, step, offset, count, anchor_of(l->largest[c], l->total),
+                  l->sums + offset / (int64_t)sizeof(float));
+    }
+    return TRM_OK;
+}
+
+/* Sums to gradients: the mean of all samples, or the sum of the ranks' means. */
+static void conclude(trm_exec *exec, int64_t begin, int64_t count) {
+    trmi_lanes *l = exec->lanes;
+    bool sum = exec->parallel != NULL && exec->parallel->options.sum;
+    double scale = 1.0 / (sum ? l->count : l->total);
+    float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
+#pragma omp parallel for schedule(static) num_threads(l->workers) if (l->workers > 1)
+    for (int64_t c = begin / CHUNK; c < (begin + count + CHUNK - 1) / CHUNK; c++) {
+        int64_t from = trmi_max_i64(begin, c * CHUNK), to = trmi_min_i64(begin + count, (c + 1) * CHUNK);
+        for (int64_t i = from; i < to; i++) {
+            gradients[i] = (float)(l->sums[i] * scale);
+        }
+    }
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------------ */
+
+static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    bool slices = p->options.shard_optimizer;
+    const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
+                               .recv = exec->lanes->sums + range->begin, .count = range->count,
+                               .counts = slices ? range->counts : NULL, .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM, .tag = "gradients"};
+    return trm_comm_start(p->comm, &op, &range->request, err);
+}
+
+/* Waits for all that was started, whatever happens; the first error counts. */
+static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trm_error later;
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        trmi_range *range = &p->ranges[i];
+        if (range->request == NULL) {
+            continue;
+        }
+        trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
+        range->request = NULL;
+        status = status == TRM_OK ? ended : status;
+        if (status == TRM_OK) {
+            bool slices = p->options.shard_optimizer;
+            conclude(exec, slices ? trmi_parallel_slice_begin(p, range) : range->begin,
+                     slices ? range->counts[p->rank] : range->count);
+        }
+    }
+    p->exposed_seconds += trmi_os_now() - begin;
+    return status;
+}
+
+/* ---- forward and backward ----------------------------------------------------------------------------------- */
+
+void trmi_lanes_feed(trm_exec *exec, const trm_tensor *to, const void *from) {
+    trmi_lanes *l = exec->lanes;
+    int64_t rows = to->shape.dim[0], each = trm_tensor_bytes(to) / (rows > 0 ? rows : 1);
+    int64_t offset = (char *)to->data - l->lanes[0].env.arena[TRMI_ARENA_INPUT];
+    for (int64_t i = 0; i < rows * l->count; i++) {
+        memcpy(l->lanes[i % l->count].env.arena[TRMI_ARENA_INPUT] + offset + i / l->count * each,
+               (const char *)from + i * each, (size_t)each);
+    }
+}
+
+static float loss_of(const trm_exec *exec, int32_t lane) {
+    const trm_program *p = exec->program;
+    const trmi_buffer *b = &p->buffers[p->outputs[0]];
+    float loss;
+    memcpy(&loss, exec->lanes->lanes[lane].env.arena[b->arena] + b->offset, sizeof loss);
+    return loss;
+}
+
+/* The mean loss of all lanes, and whether any rank raised its flag. */
+static trm_status agree(trm_exec *exec, trm_error *err) {
+    trmi_lanes *l = exec->lanes;
+    trmi_parallel *p = exec->parallel;
+    double loss = 0, flags = 0;
+    for (int32_t i = 0; i < l->count; i++) {
+        double *mine = l->gathered + (l->rank * l->count + i) * 2;
+        mine[0] = (double)loss_of(exec, i);
+        mine[1] = p != NULL ? (double)p->flag : 0;
+    }
+    TRMI_TRY(exchange(exec, 2, l->answers, "loss", err));
+    for (int32_t i = 0; i < l->total; i++) {
+        loss += l->answers[2 * i];
+        flags += l->answers[2 * i + 1];
+    }
+    l->loss = (float)(loss / l->total);
+    if (p != NULL) {
+        *p->agreed = (trmi_agreed){.loss = l->loss, .flag = flags > 0};
+    }
+    return TRM_OK;
+}
+
+static void copy_states(trm_exec *exec, bool back) {
+    trmi_lanes *l = exec->lanes;
+    size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_STATE];
+    char *all = exec->env.arena[TRMI_ARENA_STATE];
+    for (int32_t i = 0; i < (back ? 1 : l->count); i++) {
+        char *own = l->lanes[i].env.arena[TRMI_ARENA_STATE];
+        memcpy(back ? all : own, back ? own : all, bytes);
+    }
+}
+
+static trm_status run_backward(trm_exec *exec, trm_error *err) {
+    const trm_program *program = exec->program;
+    trmi_parallel *p = exec->parallel;
+    int32_t ready = 0, range = 0;
+    for (int32_t i = program->backward_begin; i < program->steps_count; i++) {
+        TRMI_TRY(trmi_lanes_step(exec, i, err));
+        int32_t first = ready;
+        while (ready < program->params_count && program->params[ready].ready_step == i) {
+            ready++;
+        }
+        if (ready > first) {
+            TRMI_TRY(fold(exec, i, first, ready, err));
+        }
+        while (p != NULL && range < p->ranges_count && p->ranges[range].ready_step <= i) {
+            TRMI_TRY(start_range(exec, &p->ranges[range++], err));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status run_forward(trm_exec *exec, trm_error *err) {
+    copy_states(exec, false);
+    for (int32_t i = 0; i < exec->program->backward_begin; i++) {
+        TRMI_TRY(trmi_lanes_step(exec, i, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_lanes_forward(trm_exec *exec, trm_error *err) {
+    double loss = 0;
+    TRMI_TRY(run_forward(exec, err));
+    copy_states(exec, true);
+    for (int32_t i = 0; i < exec->lanes->count; i++) {
+        loss += (double)loss_of(exec, i);
+    }
+    exec->lanes->loss = (float)(loss / exec->lanes->count);
+    return TRM_OK;
+}
+
+trm_status trmi_lanes_forward_backward(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    trm_error own = {.status = TRM_OK};
+    err = err != NULL ? err : &own;
+    if (p != NULL) {
+        p->valid = false;
+    }
+    trm_status status = run_forward(exec, err);
+    status = status == TRM_OK ? agree(exec, err) : status;
+    status = status == TRM_OK ? run_backward(exec, err) : status;
+    if (p == NULL) {
+        TRMI_TRY(status);
+        conclude(exec, 0, exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float));
+    } else {
+        if (status != TRM_OK) {
+            trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
+        }
+        TRMI_TRY(finish(exec, status, err));
+        p->valid = true;
+    }
+    copy_states(exec, true);
+    return TRM_OK;
+}
