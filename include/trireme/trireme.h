@@ -19,6 +19,7 @@
 #include "trireme/models.h"
 #include "trireme/plan.h"
 #include "trireme/ps.h"
+#include "trireme/ps_tools.h"
 #include "trireme/save.h"
 #include "trireme/save_events.h"
 #include "trireme/save_files.h"

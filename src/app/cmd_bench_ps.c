@@ -1,7 +1,7 @@
 #include "app/app.h"
 #include "app/bench.h"
 
-#include "trireme/ps.h"
+#include "trireme/ps_tools.h"
 
 static void tell(void *context, const char *name, const char *unit, double median, double minimum,
                  double maximum, int32_t repeats) {

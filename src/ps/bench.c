@@ -1,6 +1,8 @@
 /* trm_ps_bench: what a core does with rows, against a plain prefetched gather in the same run. */
 #include "ps/table.h"
 
+#include "trireme/ps_tools.h"
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
