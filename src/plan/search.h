@@ -1,0 +1,262 @@
+/* plan/search.h: which strategy each operator gets on a mesh: the space of plans, their costs, the search.
+ *
+ *      training graph, mesh, prices --trmi_space_create--> nodes (forward operators) x strategies, edges (values)
+ *      weights w, lambda            --trmi_space_solve---> the plan with least  B + w G + lambda M, with bound
+ *                                                           B blocking seconds: operators, redistribution, halo
+ *                                                           G seconds of gradient traffic, which may hide
+ *                                                           M bytes a rank: weights, gradients, slots, activations
+ *      a choice                     --trmi_space_measure-> B, G, M, traffic by axis, step time by event simulation
+ *
+ * Any schedule of a plan takes at least (1 - mu) B + mu G for every mu in [0, 1], so that the least of that over
+ * all plans bounds the best overlapped step from below (w = mu / (1 - mu)); trmi_search sweeps mu, simulates the
+ * plans that come out and the baselines, and keeps the best. Pure: the same arguments, the same answer. */
+#ifndef TRMI_PLAN_SEARCH_H
+#define TRMI_PLAN_SEARCH_H
+
+#include "plan/shard.h"
+#include "plan/solve.h"
+
+/* ---- costs that the caller knows ----------------------------------------------------------------- */
+
+typedef struct trmi_search_costs {
+    /* Seconds of one operator (forward or backward) on the local shapes of its strategy, on one rank while all
+     * ranks run; < 0 = unknown: the roofline of `prices` x fraction. NULL = always unknown. */
+    double (*seconds)(void *context, const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy);
+    void *context;
+    const trmi_prices *prices; /* NULL = built in */
+    int32_t slots;      /* of the optimiser, float32 copies of each parameter */
+    double overlap;     /* part of gradient traffic that can run beside operators: 1 = all, 0 = none */
+    double slowdown;    /* of operators beside traffic; 0 = 1 */
+    bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
+    bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
+    double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
+} trmi_search_costs;
+
+/* ---- prices between all spreads (search_prices.c) --------------------------------------------------- */
+
+/* Every spread of a shape in mesh order, partial sums too, by number; and the cheapest way between any two. */
+typedef struct trmi_price_table {
+    trm_shape shape;
+    trm_dtype dtype;
+    int32_t letters, count; /* letters ^ axes */
+    float *seconds;         /* [count][count], INFINITY = none */
+} trmi_price_table;
+int32_t trmi_price_number(const trmi_price_table *table, const trmi_mesh *mesh, const trmi_spread *spread); /* -1 */
+trm_status trmi_price_table_fill(trmi_price_table *table, const trmi_mesh *mesh, const trmi_prices *prices,
+                                 trmi_arena *arena, trm_error *err);
+
+/* Between these the price of a gradient message is taken as a line. */
+enum { TRMI_SMALL_MESSAGE = 4096, TRMI_LARGE_MESSAGE = 16 << 20 };
+
+/* ---- space ------------------------------------------------------------------------------------------- */
+
+/* One way of storing the parameters of an operator. */
+typedef struct trmi_store_cost {
+    double blocking;  /* gathering parts before use */
+    double gradient;  /* bringing the gradient to the parts */
+    double bytes;
+} trmi_store_cost;
+
+/* Operators that look alike share all of this. */
+typedef struct trmi_space_class {
+    int32_t op; /* the first of them in the graph */
+    char *key;
+    int32_t count;            /* strategies */
+    trmi_strategy *strategies;
+    double *forward, *backward; /* [count] seconds of the operator and of its gradient operators */
+    double *exchange;           /* [count] seconds of halo and statistics, both ways */
+    double *kept;               /* [count] bytes of outputs kept for backward */
+    trmi_store_cost *stores;    /* [count][2]: as read, in parts */
+    int32_t members;
+} trmi_space_class;
+
+typedef struct trmi_space_node {
+    int32_t op, group; /* in the graph, in classes */
+    int32_t *backward; /* gradient operators in the graph */
+    int32_t backward_count;
+    int32_t pinned;    /* strategy, -1 = free */
+} trmi_space_node;
+
+typedef struct trmi_space_edge {
+    int32_t from, to, value, input; /* nodes; value of the graph; input number at `to` */
+    bool gradient;                  /* the way back is priced too */
+    int32_t table;
+} trmi_space_edge;
+
+typedef struct trmi_space {
+    trmi_arena arena;
+    const trm_graph *graph; /* borrowed */
+    trmi_mesh mesh;
+    trmi_search_costs costs;
+    trmi_prices prices;
+    trmi_space_class *classes;
+    int64_t classes_count, classes_capacity;
+    trmi_space_node *nodes;
+    int32_t nodes_count;
+    trmi_space_edge *edges;
+    int64_t edges_count, edges_capacity;
+    float **tables; /* [tables_count] shared between equal edges */
+    int64_t tables_count, tables_capacity;
+    trmi_price_table *prices_of; /* by shape and dtype */
+    int64_t prices_count, prices_capacity;
+    double seconds; /* that building took */
+} trmi_space;
+
+/* `graph` is a training graph of trmi_shard_graph (an inference graph is fine too). Operators that `pins` pins
+ * (NULL = none) keep their strategy.   owns: caller; graph outlives it   error INVALID (pins), NOMEM */
+trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, const trmi_search_costs *costs,
+                             const trmi_shard_plan *pins, trmi_space **out, trm_error *err);
+void trmi_space_destroy(trmi_space *space);
+
+static inline const trmi_space_class *trmi_space_class_of(const trmi_space *space, int32_t node) {
+    return &space->classes[space->nodes[node].group];
+}
+static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node) {
+    return &space->graph->ops[space->nodes[node].op];
+}
+
+/* How parameter `input` of a node is stored in parts beside strategy i; false: not possible. */
+bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
+/* Seconds of the optimiser a byte of parameter. */
+double trmi_space_update_byte(const trmi_space *space);
+/* The strategy of a node that follows its inputs: cheapest from where they are. */
+int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
+/* Seconds of the cheapest way between spreads of a value; INFINITY: none. */
+double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from, const trmi_spread *to);
+/* What the gradient of an input is made as, and what the gradient of an output is wanted as. */
+trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read, const char *letters);
+trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);
+
+/* ---- one plan ------------------------------------------------------------------------------------------ */
+
+/* A plan in a space: a strategy and a way of storing per node. */
+typedef struct trmi_choice {
+    int32_t *strategy; /* [nodes] */
+    uint8_t *parts;    /* [nodes] parameters are stored in parts */
+} trmi_choice;
+bool trmi_choice_open(trmi_choice *choice, const trmi_space *space, trmi_arena *arena);
+void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *space);
+bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *space);
+
+typedef struct trmi_weights {
+    double gradient, memory; /* w, lambda (seconds a byte) */
+} trmi_weights;
+
+/* The cheapest plan for given weights: least B + w G + lambda M.   *marginals (may be NULL): [nodes][strategies]
+ * in the arena, the cheapest whole with that strategy. */
+trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
+                            trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err);
+
+typedef struct trmi_measure {
+    double step;      /* seconds, by event simulation */
+    double compute, redistribute, exchange, gather, update;
+    double blocking;  /* B: their sum */
+    double gradient;  /* G: all buckets one behind the other */
+    double exposed;   /* of G */
+    double bytes;     /* M, first order: what follows */
+    double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
+    int32_t buckets, messages; /* gradient messages that were put into buckets */
+} trmi_measure;
+trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out, trm_error *err);
+
+/* What happens when in a step of one rank, for tables, pictures and the simulator. */
+typedef enum trmi_event_kind { TRMI_EVENT_OP, TRMI_EVENT_MOVE, TRMI_EVENT_BUCKET, TRMI_EVENT_UPDATE } trmi_event_kind;
+typedef struct trmi_event {
+    trmi_event_kind kind;
+    int32_t node;      /* -1: none */
+    trmi_phase phase;
+    const char *what;  /* "input 0", "halo", "gradient", ... */
+    trmi_move move;    /* MOVE and BUCKET */
+    uint32_t axes;
+    double bytes, begin, seconds;
+    int32_t count;     /* BUCKET: gradients in it */
+} trmi_event;
+typedef struct trmi_timeline {
+    trmi_arena arena;
+    trmi_event *events;
+    int64_t count, capacity;
+} trmi_timeline;
+/* The same as trmi_space_measure, event by event; redistribution as its cheapest route's moves.
+ *   owns: caller frees with trmi_timeline_free */
+trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice, trmi_router *router,
+                               trmi_timeline *timeline, trmi_measure *out, trm_error *err);
+void trmi_timeline_free(trmi_timeline *timeline);
+
+/* To and from plan files. `plan_of` writes a line per operator with loops.
+ *   error  INVALID: a line that no strategy fits */
+trm_status trmi_space_plan(const trmi_space *space, const trmi_choice *choice, trmi_shard_plan **out, trm_error *err);
+trm_status trmi_space_choice(const trmi_space *space, const trmi_shard_plan *plan, trmi_choice *out, trm_error *err);
+
+/* ---- searches ---------------------------------------------------------------------------------------------- */
+
+/* Plans that people write by hand. */
+typedef enum trmi_baseline {
+    TRMI_BASELINE_SAMPLES,   /* data parallel */
+    TRMI_BASELINE_HEAD,      /* data parallel, the last linear operators and the loss by classes */
+    TRMI_BASELINE_OPTIMIZER, /* data parallel, parameters stored in parts */
+    TRMI_BASELINE_SPATIAL,   /* rows of images, data parallel where there are none */
+    TRMI_BASELINE_REPLICATED,/* every rank the same */
+    TRMI_BASELINES
+} trmi_baseline;
+const char *trmi_baseline_name(trmi_baseline baseline);
+/* false: this graph has nothing that the baseline would cut. */
+bool trmi_space_baseline(const trmi_space *space, trmi_baseline baseline, trmi_choice *out);
+
+/* MindSpore's other two searches, for comparison. Recursive: axis by axis, operators in the order of their
+ * weight, each the cheapest letter beside what is decided. Propagation: from the pinned operators (none: from
+ * the samples of the inputs) breadth first, each what moves least. Neither looks back, neither has a bound. */
+trm_status trmi_space_recursive(const trmi_space *space, trmi_choice *out, trm_error *err);
+trm_status trmi_space_propagate(const trmi_space *space, trmi_choice *out, trm_error *err);
+
+/* ---- the whole search ---------------------------------------------------------------------------------------- */
+
+typedef enum trmi_search_mode { TRMI_SEARCH_OPTIMAL, TRMI_SEARCH_RECURSIVE, TRMI_SEARCH_PROPAGATION } trmi_search_mode;
+
+typedef struct trmi_search_options {
+    trmi_search_mode mode;
+    double memory_bytes; /* a rank; 0 = any */
+    bool frontier;       /* the whole curve of time against memory */
+    const trmi_choice *own; /* a user's plan to compare with, or NULL */
+    /* Bytes a rank that the plan really takes (compiled); NULL = the first-order sum. */
+    trm_status (*bytes)(void *context, const trmi_space *space, const trmi_choice *choice, double *out, trm_error *err);
+    void *context;
+} trmi_search_options;
+
+/* A plan with a name: a baseline, a point of the frontier, the winner. */
+typedef struct trmi_candidate {
+    const char *name;
+    trmi_choice choice;
+    trmi_measure measure;
+    bool fits;
+} trmi_candidate;
+
+/* Of one operator: what else it could be, and what the whole would then cost more. */
+typedef struct trmi_runner_up {
+    int32_t strategy; /* -1: nothing else */
+    double price;     /* seconds; INFINITY: not known */
+} trmi_runner_up;
+
+enum { TRMI_CANDIDATES = 64 };
+typedef struct trmi_found {
+    trmi_candidate best;
+    double objective;   /* = best.measure.step */
+    double lower_bound; /* of every plan of the space that fits the memory */
+    double additive, additive_bound; /* B + w G of the last exact solve, and its bound */
+    trmi_weights weights;
+    trmi_solution solution; /* of that solve */
+    double solve_seconds;   /* all solves */
+    int32_t solves;
+    trmi_candidate baselines[TRMI_BASELINES + 1]; /* and the user's, if given; name NULL: not there */
+    int32_t baselines_count;
+    trmi_candidate frontier[TRMI_CANDIDATES]; /* falling memory, rising time */
+    int32_t frontier_count;
+    trmi_candidate least_memory; /* choice.strategy NULL when not asked */
+    trmi_runner_up *runners;     /* [nodes] */
+    bool infeasible;             /* nothing fits: best is the plan of least memory */
+} trmi_found;
+
+/* Everything in `found` is in the arena.   error NOMEM, INVALID (no legal plan) */
+trm_status trmi_search(const trmi_space *space, const trmi_search_options *options, trmi_arena *arena, trmi_found *out,
+                       trm_error *err);
+
+#endif

@@ -1,0 +1,187 @@
+/* The cheapest plan of a space for given weights. */
+#include "plan/search.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
+
+/* ---- choices --------------------------------------------------------------------------------------- */
+
+bool trmi_choice_open(trmi_choice *c, const trmi_space *s, trmi_arena *arena) {
+    c->strategy = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *c->strategy);
+    c->parts = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
+    return c->strategy != NULL && c->parts != NULL;
+}
+
+void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *s) {
+    memcpy(to->strategy, from->strategy, (size_t)s->nodes_count * sizeof *to->strategy);
+    memcpy(to->parts, from->parts, (size_t)s->nodes_count);
+}
+
+bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *s) {
+    return memcmp(a->strategy, b->strategy, (size_t)s->nodes_count * sizeof *a->strategy) == 0 &&
+           memcmp(a->parts, b->parts, (size_t)s->nodes_count) == 0;
+}
+
+trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_shard_plan **out, trm_error *err) {
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_shard_plan_create(&s->mesh, &plan, err));
+    plan->digest = trmi_shard_digest(s->graph);
+    trm_status status = TRM_OK;
+    for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        const trmi_strategy *strategy = &trmi_space_class_of(s, n)->strategies[choice->strategy[n]];
+        char letters[TRMI_SHARD_LETTERS];
+        trmi_shard_loops(s->graph, op, letters, NULL);
+        if (letters[0] != '\0') {
+            status = trmi_shard_plan_set(plan, op->name, strategy->letters, s->nodes[n].pinned >= 0, NULL, err);
+        }
+        for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
+            const trmi_op *from = op->inputs[i] != 0 ? &s->graph->ops[s->graph->values[op->inputs[i]].op] : NULL;
+            trmi_spread parts;
+            if (from != NULL && from->kind == TRMI_OP_PARAMETER && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
+                status = trmi_shard_plan_store(plan, from->name, &parts, err);
+            }
+        }
+    }
+    if (status != TRM_OK) {
+        trmi_shard_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return TRM_OK;
+}
+
+static bool has_store(const trmi_space *s, const trmi_shard_plan *plan, const trmi_op *op) {
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *from = op->inputs[i] != 0 ? &s->graph->ops[s->graph->values[op->inputs[i]].op] : NULL;
+        for (int64_t k = 0; from != NULL && k < plan->stores_count; k++) {
+            if (strcmp(plan->stores[k].name, from->name) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, trmi_choice *out, trm_error *err) {
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
+        out->parts[n] = has_store(s, plan, op);
+        out->strategy[n] = line == NULL ? trmi_space_follow(s, n, out->strategy) : -1;
+        for (int32_t i = 0; line != NULL && i < c->count; i++) {
+            out->strategy[n] = strcmp(c->strategies[i].letters, line->letters) == 0 ? i : out->strategy[n];
+        }
+        if (out->strategy[n] < 0) {
+            return TRMI_FAIL(err, TRM_INVALID, "the plan cuts operator %s by '%s', which is not possible here", op->name,
+                             line->letters);
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- weights -> cost graph -> choice ------------------------------------------------------------------- */
+
+static double store_cost(const trmi_store_cost *s, const trmi_weights *w) {
+    return s->blocking + w->gradient * s->gradient + w->memory * s->bytes;
+}
+
+/* Parts only where they are cheaper. */
+static int best_store(const trmi_space *s, const trmi_space_class *c, int32_t i, const trmi_weights *w) {
+    return s->costs.shard_stores && store_cost(&c->stores[2 * i + 1], w) < store_cost(&c->stores[2 * i], w);
+}
+
+typedef struct tables {
+    trmi_cost_graph graph;
+    int32_t *states;
+    const float **nodes;
+    float **of_class;
+    trmi_cost_edge *edges;
+} tables;
+
+static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, trmi_arena *arena) {
+    t->states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->states);
+    t->nodes = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->nodes);
+    t->of_class = trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *t->of_class);
+    t->edges = trmi_arena_alloc(arena, ((size_t)s->edges_count + 1) * sizeof *t->edges);
+    if (t->states == NULL || t->nodes == NULL || t->of_class == NULL || t->edges == NULL) {
+        return false;
+    }
+    for (int64_t k = 0; k < s->classes_count; k++) {
+        const trmi_space_class *c = &s->classes[k];
+        float *costs = t->of_class[k] = trmi_arena_alloc(arena, (size_t)c->count * sizeof *costs);
+        for (int32_t i = 0; costs != NULL && i < c->count; i++) {
+            const trmi_store_cost *store = &c->stores[2 * i + best_store(s, c, i, w)];
+            costs[i] = (float)(c->forward[i] + c->backward[i] + c->exchange[i] + w->memory * c->kept[i] +
+                               store_cost(store, w));
+        }
+        if (costs == NULL) {
+            return false;
+        }
+    }
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        t->states[n] = trmi_space_class_of(s, n)->count;
+        t->nodes[n] = t->of_class[s->nodes[n].group];
+    }
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        t->edges[e] = (trmi_cost_edge){s->edges[e].from, s->edges[e].to, s->tables[s->edges[e].table]};
+    }
+    t->graph = (trmi_cost_graph){.nodes_count = s->nodes_count, .edges_count = (int32_t)s->edges_count,
+                                 .states = t->states, .nodes = t->nodes, .edges = t->edges};
+    return true;
+}
+
+static trm_status no_plan(const trmi_space *s, trm_error *err) {
+    char mesh[48];
+    return TRMI_FAIL(err, TRM_INVALID, "no plan on mesh %s: some operators fit in no way beside the pinned ones",
+                     trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
+}
+
+static trm_status marginals_of(const trmi_space *s, const tables *t, float ***out, trmi_arena *arena, trm_error *err) {
+    float **rows = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *rows);
+    for (int32_t n = 0; rows != NULL && n < s->nodes_count; n++) {
+        rows[n] = trmi_arena_alloc(arena, (size_t)t->states[n] * sizeof **rows);
+        if (rows[n] == NULL) {
+            return no_memory(err);
+        }
+    }
+    if (rows == NULL) {
+        return no_memory(err);
+    }
+    TRMI_TRY(trmi_solve_marginals(&t->graph, rows, err));
+    *out = rows;
+    return TRM_OK;
+}
+
+trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, trmi_choice *out,
+                            trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err) {
+    trmi_arena scratch = {0};
+    tables t;
+    trm_status status = fill_tables(s, weights, &t, &scratch) ? TRM_OK : no_memory(err);
+    trmi_choice start;
+    trmi_solve_options options = {0};
+    if (status == TRM_OK && trmi_choice_open(&start, s, &scratch) &&
+        trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &start)) {
+        options.start = start.strategy;
+    }
+    if (status == TRM_OK) {
+        status = trmi_solve(&t.graph, &options, out->strategy, solution, err);
+    }
+    if (status == TRM_OK && !(solution->objective < INFINITY)) {
+        status = no_plan(s, err);
+    }
+    for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
+        out->parts[n] = (uint8_t)best_store(s, trmi_space_class_of(s, n), out->strategy[n], weights);
+    }
+    if (status == TRM_OK && marginals != NULL) {
+        status = marginals_of(s, &t, marginals, arena, err);
+    }
+    trmi_arena_free(&scratch);
+    return status;
+}

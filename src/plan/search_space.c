@@ -1,0 +1,530 @@
+/* The space of plans: forward operators as nodes, their strategies priced once per class of equal operators, the
+ * values between them as tables of redistribution both ways. */
+#include "plan/search.h"
+
+#include "base/error.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct building {
+    trmi_space *s;
+    int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
+    uint8_t *moving;  /* [values] depends on a trained parameter: a gradient flows */
+    trm_error *err;
+} building;
+
+static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans"); }
+
+static bool is_leaf(const trmi_op *op) {
+    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
+           op->kind == TRMI_OP_CONSTANT;
+}
+
+static const trmi_op *maker_of(const trm_graph *g, int32_t value) { return &g->ops[g->values[value].op]; }
+
+/* ---- classes ------------------------------------------------------------------------------------------ */
+
+/* Everything that prices depend on; equal keys, equal prices. */
+static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
+    const trm_graph *g = b->s->graph;
+    const trmi_op *op = &g->ops[node->op];
+    char shape[96];
+    trmi_text_printf(key, "%d:", (int)op->kind);
+    const uint8_t *attrs = (const uint8_t *)&op->attrs;
+    for (size_t i = 0; i < sizeof op->attrs && !is_leaf(op); i++) {
+        trmi_text_printf(key, "%x", attrs[i]);
+    }
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(g, op, i);
+        if (v != NULL) {
+            const trmi_op *from = maker_of(g, op->inputs[i]);
+            trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape), (int)v->dtype,
+                             is_leaf(from) ? (int)from->kind : 0, b->moving[op->inputs[i]]);
+        } else {
+            trmi_text_printf(key, " -");
+        }
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *v = trmi_output_of(g, op, i);
+        trmi_text_printf(key, " >%s/%d", trm_shape_format(&v->shape, shape, sizeof shape), (int)v->dtype);
+    }
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        const trmi_op *back = &g->ops[node->backward[i]];
+        trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
+    }
+    if (node->pinned >= 0) {
+        trmi_text_printf(key, " !%d", node->pinned);
+    }
+}
+
+static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op, double fraction) {
+    trmi_cost cost = trmi_op_cost(g, op);
+    double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11, byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double work = cost.flops * flop, traffic = cost.bytes * byte;
+    return (work > traffic ? work : traffic) * fraction;
+}
+
+static double seconds_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
+    double known = s->costs.seconds != NULL ? s->costs.seconds(s->costs.context, s->graph, op, strategy) : -1;
+    return known >= 0 ? known : roofline(s, s->graph, op, strategy->fraction);
+}
+
+/* The letters of the forward operator in a gradient operator; where its rule lacks them, by fraction. */
+static double backward_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *forward) {
+    double sum = 0;
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        const trmi_op *op = &s->graph->ops[node->backward[i]];
+        trmi_strategy own;
+        if (trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own)) {
+            sum += seconds_of(s, op, &own);
+        } else {
+            sum += roofline(s, s->graph, op, forward->fraction);
+        }
+    }
+    return sum;
+}
+
+double trmi_space_update_byte(const trmi_space *s) {
+    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    return s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
+}
+
+static double bytes_of(const trmi_space *s, int32_t value, const trmi_spread *spread) {
+    const trmi_value *v = &s->graph->values[value];
+    return (double)trmi_spread_most(&s->mesh, &v->shape, spread) * (double)trm_dtype_bytes(v->dtype);
+}
+
+/* Gradient of what is read as `read` by these letters: an axis that only repeats makes whole gradients. */
+trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read, const char *letters) {
+    trmi_spread g = trmi_spread_adjoint(read);
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (letters[i] == '.') {
+            g.at[i] = read->at[i];
+            g.place[i] = read->place[i];
+        }
+    }
+    return g;
+}
+
+/* What a producer expects as gradient of its output: partial results want all of it, parts their part. */
+trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made) {
+    trmi_spread g = *made;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        g.at[i] = trmi_is_partial(g.at[i]) ? TRMI_WHOLE : g.at[i];
+    }
+    return g;
+}
+
+static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dtype dtype) {
+    trmi_space *s = b->s;
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == dtype && trm_shape_equal(&s->prices_of[i].shape, shape)) {
+            return &s->prices_of[i];
+        }
+    }
+    if (!trmi_grow((void **)&s->prices_of, &s->prices_capacity, s->prices_count + 1, sizeof *s->prices_of)) {
+        (void)no_memory(b->err);
+        return NULL;
+    }
+    trmi_price_table *t = &s->prices_of[s->prices_count];
+    *t = (trmi_price_table){.shape = *shape, .dtype = dtype};
+    if (trmi_price_table_fill(t, &s->mesh, &s->prices, &s->arena, b->err) != TRM_OK) {
+        return NULL;
+    }
+    s->prices_count++;
+    return t;
+}
+
+static double way(const trmi_space *s, const trmi_price_table *t, const trmi_spread *from, const trmi_spread *to) {
+    int32_t a = trmi_price_number(t, &s->mesh, from), b = trmi_price_number(t, &s->mesh, to);
+    return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
+}
+
+/* A parameter read as `read`, its gradient made as `made`: cut along the first dimension that allows it, over
+ * all axes on which the gradient is partial. False: cannot be cut. */
+static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spread *read, const trmi_spread *made,
+                     trmi_spread *out) {
+    for (int32_t d = 0; d < shape->rank; d++) {
+        bool any = false;
+        *out = *read;
+        for (int32_t i = 0; i < s->mesh.axes; i++) {
+            if (made->at[i] == TRMI_PARTIAL_SUM && read->at[i] == TRMI_WHOLE) {
+                out->at[i] = (uint8_t)(TRMI_SPLIT + d);
+                any = true;
+            }
+        }
+        for (int32_t i = 0; i < s->mesh.axes; i++) {
+            out->place[i] = 0;
+            for (int32_t j = 0; j < i && out->at[i] >= TRMI_SPLIT; j++) {
+                out->place[i] = (uint8_t)(out->place[i] + (out->at[j] == out->at[i]));
+            }
+        }
+        if (any && trmi_spread_fits(&s->mesh, shape, out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t i, trmi_spread *out) {
+    const trmi_op *op = trmi_space_op(s, node);
+    const trmi_value *v = trmi_input_of(s->graph, op, input);
+    const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
+    trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
+    return maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable &&
+           parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
+}
+
+double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from, const trmi_spread *to) {
+    const trmi_value *v = &s->graph->values[value];
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == v->dtype && trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
+            return way(s, &s->prices_of[i], from, to);
+        }
+    }
+    return INFINITY;
+}
+
+/* Seconds of a gradient message. In buckets start-ups are shared: what no bucket can save is its bytes. */
+static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value, const trmi_spread *made,
+                          const trmi_spread *stored) {
+    double seconds = way(s, t, made, stored);
+    uint32_t axes = 0;
+    bool cut = false;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        bool sums = trmi_is_partial(made->at[i]);
+        axes |= sums ? 1u << i : 0;
+        cut = cut || (sums && stored->at[i] >= TRMI_SPLIT);
+    }
+    if (!s->costs.fuse || axes == 0 || !(seconds < INFINITY)) {
+        return seconds;
+    }
+    trmi_move move = cut ? TRMI_MOVE_REDUCE_SCATTER : TRMI_MOVE_ALL_REDUCE;
+    double small = trmi_price(&s->prices, &s->mesh, move, axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_price(&s->prices, &s->mesh, move, axes, TRMI_LARGE_MESSAGE);
+    return bytes_of(s, value, made) * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
+}
+
+/* One parameter of an operator: both ways of storing it are added to `stores`. */
+static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, const trmi_strategy *strategy,
+                                trmi_store_cost stores[2]) {
+    trmi_space *s = b->s;
+    const trmi_value *v = trmi_input_of(s->graph, op, input);
+    bool trained = maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable;
+    const trmi_spread *read = &strategy->inputs[input];
+    trmi_spread stored = *read, parts, made = trmi_space_gradient(&s->mesh, read, strategy->letters);
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        stored.at[i] = trmi_is_partial(stored.at[i]) ? TRMI_WHOLE : stored.at[i]; /* added once (bias) */
+        made.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : made.at[i];
+    }
+    const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
+    if (t == NULL) {
+        return TRM_NOMEM;
+    }
+    double copies = trained ? 2 + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
+    double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
+    double update = trained ? trmi_space_update_byte(s) : 0;
+    stores[0].blocking += update * whole;
+    stores[0].gradient += gradient;
+    stores[0].bytes += copies * whole;
+    if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
+        stores[1].blocking += way(s, t, &parts, &stored) + update * bytes_of(s, op->inputs[input], &parts);
+        stores[1].gradient += gradient_of(s, t, op->inputs[input], &made, &parts);
+        stores[1].bytes += copies * bytes_of(s, op->inputs[input], &parts) + whole;
+    } else {
+        stores[1].blocking += update * whole;
+        stores[1].gradient += gradient;
+        stores[1].bytes += copies * whole;
+    }
+    return TRM_OK;
+}
+
+static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
+    double sum = 0;
+    for (int32_t i = 0; i < strategy->comms_count; i++) {
+        const trmi_shard_comm *c = &strategy->comms[i];
+        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+    }
+    for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
+        const trmi_shard_comm *c = &strategy->backward[i];
+        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+    }
+    return sum;
+}
+
+static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c, int32_t i) {
+    trmi_space *s = b->s;
+    const trmi_op *op = &s->graph->ops[node->op];
+    const trmi_strategy *strategy = &c->strategies[i];
+    c->forward[i] = seconds_of(s, op, strategy);
+    c->backward[i] = backward_of(s, node, strategy);
+    c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
+    for (int32_t k = 0; k < op->outputs_count; k++) {
+        c->kept[i] += bytes_of(s, op->outputs[k], &strategy->outputs[k]);
+    }
+    for (int32_t k = 0; k < op->inputs_count; k++) {
+        if (op->inputs[k] != 0 && maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
+            TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i]));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
+    trmi_space *s = b->s;
+    const trmi_op *op = &s->graph->ops[node->op];
+    TRMI_TRY(trmi_shard_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count, b->err));
+    if (node->pinned >= 0) {
+        c->strategies = &c->strategies[node->pinned];
+        c->count = 1;
+    }
+    size_t n = (size_t)c->count;
+    c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
+    c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
+    c->exchange = trmi_arena_alloc(&s->arena, n * sizeof *c->exchange);
+    c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
+    c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
+    if (c->forward == NULL || c->backward == NULL || c->exchange == NULL || c->kept == NULL || c->stores == NULL) {
+        return no_memory(b->err);
+    }
+    for (int32_t i = 0; i < c->count; i++) {
+        TRMI_TRY(price_strategy(b, node, c, i));
+    }
+    return TRM_OK;
+}
+
+static trm_status find_class(building *b, trmi_space_node *node) {
+    trmi_space *s = b->s;
+    trmi_text key = {0};
+    key_of(b, node, &key);
+    for (int64_t i = 0; !key.failed && i < s->classes_count; i++) {
+        if (strcmp(s->classes[i].key, key.data) == 0) {
+            node->group = (int32_t)i;
+            s->classes[i].members++;
+            trmi_text_free(&key);
+            return TRM_OK;
+        }
+    }
+    bool ok = !key.failed && trmi_grow((void **)&s->classes, &s->classes_capacity, s->classes_count + 1, sizeof *s->classes);
+    trmi_space_class made = {.op = node->op, .members = 1};
+    made.key = ok ? trmi_arena_strdup(&s->arena, key.data) : NULL;
+    trmi_text_free(&key);
+    if (made.key == NULL) {
+        return no_memory(b->err);
+    }
+    TRMI_TRY(fill_class(b, node, &made));
+    node->group = (int32_t)s->classes_count;
+    s->classes[s->classes_count++] = made;
+    return TRM_OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------------ */
+
+static trm_status count_nodes(building *b) {
+    trmi_space *s = b->s;
+    const trm_graph *g = s->graph;
+    int32_t count = 0;
+    b->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->node_of);
+    b->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
+    if (b->node_of == NULL || b->moving == NULL) {
+        return no_memory(b->err);
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            moves = moves || b->moving[op->inputs[k]];
+        }
+        for (int32_t k = 0; k < op->outputs_count; k++) {
+            trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
+            bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
+            b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
+        }
+        b->node_of[i] = !is_leaf(op) && op->phase == TRMI_FORWARD ? count++ : -1;
+    }
+    s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
+    s->nodes_count = count;
+    return s->nodes != NULL ? TRM_OK : no_memory(b->err);
+}
+
+/* Gradient operators, by the name of their origin. */
+static trm_status find_backward(building *b, trmi_space_node *node) {
+    const trm_graph *g = b->s->graph;
+    const char *name = g->ops[node->op].name;
+    for (int pass = 0; pass < 2; pass++) {
+        int32_t count = 0;
+        for (int64_t i = node->op + 1; i < g->ops_count; i++) {
+            const trmi_op *op = &g->ops[i];
+            if (op->phase == TRMI_BACKWARD && op->origin != NULL && strcmp(op->origin, name) == 0) {
+                if (pass == 1) {
+                    node->backward[count] = (int32_t)i;
+                }
+                count++;
+            }
+        }
+        if (pass == 0) {
+            node->backward = trmi_arena_alloc(&b->s->arena, ((size_t)count + 1) * sizeof *node->backward);
+        }
+        node->backward_count = count;
+        if (node->backward == NULL) {
+            return no_memory(b->err);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {
+    const trmi_op *op = &b->s->graph->ops[node->op];
+    const trmi_shard_choice *choice = pins != NULL ? trmi_shard_plan_find(pins, op->name) : NULL;
+    node->pinned = -1;
+    if (choice == NULL || !choice->pinned) {
+        return TRM_OK;
+    }
+    trmi_strategy *list;
+    int32_t count;
+    TRMI_TRY(trmi_shard_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count, b->err));
+    for (int32_t i = 0; i < count; i++) {
+        if (strcmp(list[i].letters, choice->letters) == 0) {
+            node->pinned = i;
+            return TRM_OK;
+        }
+    }
+    return TRMI_FAIL(b->err, TRM_INVALID, "operator %s is pinned to '%s', which it cannot be on this mesh", op->name,
+                     choice->letters);
+}
+
+static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
+    const trm_graph *g = b->s->graph;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (b->node_of[i] >= 0) {
+            trmi_space_node *node = &b->s->nodes[b->node_of[i]];
+            node->op = (int32_t)i;
+            TRMI_TRY(find_backward(b, node));
+            TRMI_TRY(pin(b, node, pins));
+            TRMI_TRY(find_class(b, node));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- edges ------------------------------------------------------------------------------------------------- */
+
+static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
+    trmi_space *s = b->s;
+    const trmi_value *v = &s->graph->values[e->value];
+    const trmi_space_class *from = trmi_space_class_of(s, e->from), *to = trmi_space_class_of(s, e->to);
+    const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
+    size_t entries = (size_t)from->count * (size_t)to->count;
+    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL;
+    int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
+    if (table == NULL || numbers == NULL ||
+        !trmi_grow((void **)&s->tables, &s->tables_capacity, s->tables_count + 1, sizeof *s->tables)) {
+        trmi_free(numbers);
+        return t == NULL ? TRM_NOMEM : no_memory(b->err);
+    }
+    for (int32_t k = 0; k < to->count; k++) {
+        const trmi_spread *read = &to->strategies[k].inputs[e->input];
+        trmi_spread made = trmi_space_gradient(&s->mesh, read, to->strategies[k].letters);
+        numbers[k] = trmi_price_number(t, &s->mesh, read);
+        numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
+    }
+    for (int32_t i = 0; i < from->count; i++) {
+        const trmi_spread *made = &from->strategies[i].outputs[output];
+        trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
+        int32_t out = trmi_price_number(t, &s->mesh, made), back = trmi_price_number(t, &s->mesh, &wanted);
+        float *row = table + (size_t)i * (size_t)to->count;
+        for (int32_t k = 0; k < to->count; k++) {
+            int32_t in = numbers[k], gradient = numbers[to->count + k];
+            row[k] = out < 0 || in < 0 ? INFINITY : t->seconds[(int64_t)out * t->count + in];
+            if (e->gradient) {
+                row[k] += back < 0 || gradient < 0 ? INFINITY : t->seconds[(int64_t)gradient * t->count + back];
+            }
+        }
+    }
+    trmi_free(numbers);
+    e->table = (int32_t)s->tables_count;
+    s->tables[s->tables_count++] = table;
+    return TRM_OK;
+}
+
+static int32_t output_of(const trm_graph *g, int32_t value) { return g->values[value].output; }
+
+/* The table of an equal edge, or a new one. */
+static trm_status find_table(building *b, trmi_space_edge *e) {
+    trmi_space *s = b->s;
+    int32_t output = output_of(s->graph, e->value);
+    for (int64_t i = 0; i < s->edges_count; i++) {
+        const trmi_space_edge *o = &s->edges[i];
+        bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
+                    s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
+                    o->gradient == e->gradient && output_of(s->graph, o->value) == output;
+        if (same) {
+            e->table = o->table;
+            return TRM_OK;
+        }
+    }
+    return fill_edge(b, e, output);
+}
+
+static trm_status make_edges(building *b) {
+    trmi_space *s = b->s;
+    const trm_graph *g = s->graph;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *op = trmi_space_op(s, n);
+        for (int32_t i = 0; i < op->inputs_count; i++) {
+            int32_t from = op->inputs[i] != 0 ? b->node_of[g->values[op->inputs[i]].op] : -1;
+            if (from < 0) {
+                continue;
+            }
+            trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
+            e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
+            TRMI_TRY(find_table(b, &e));
+            if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1, sizeof *s->edges)) {
+                return no_memory(b->err);
+            }
+            s->edges[s->edges_count++] = e;
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- life ----------------------------------------------------------------------------------------------------- */
+
+trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, const trmi_search_costs *costs,
+                             const trmi_shard_plan *pins, trmi_space **out, trm_error *err) {
+    trm_error own;
+    double begin = trmi_os_now();
+    trmi_space *s = trmi_alloc(sizeof *s);
+    if (s == NULL) {
+        return no_memory(err);
+    }
+    s->graph = graph;
+    s->mesh = *mesh;
+    s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};
+    s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
+    building b = {.s = s, .err = err != NULL ? err : &own};
+    trm_status status = count_nodes(&b);
+    status = status == TRM_OK ? make_nodes(&b, pins) : status;
+    status = status == TRM_OK ? make_edges(&b) : status;
+    if (status != TRM_OK) {
+        trmi_space_destroy(s);
+        return status;
+    }
+    s->seconds = trmi_os_now() - begin;
+    *out = s;
+    return TRM_OK;
+}
+
+void trmi_space_destroy(trmi_space *s) {
+    if (s != NULL) {
+        free(s->classes);
+        free(s->edges);
+        free(s->tables);
+        free(s->prices_of);
+        trmi_arena_free(&s->arena);
+        trmi_free(s);
+    }
+}

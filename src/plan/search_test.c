@@ -1,0 +1,315 @@
+/* The search: prices against the router, plans against every other plan, bounds, memory, pins, the other modes. */
+#include "check.h"
+
+#include "plan/search.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+static trm_error err;
+
+typedef struct net {
+    trm_graph *graph;
+    trm_program *program;
+} net;
+
+/* Two convolutions with norm and a shortcut, pool, classifier over `classes`. */
+static net make_net(int64_t batch, int64_t channels, int64_t image, int64_t classes) {
+    net n;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, image, image));
+    trm_node y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    const trm_conv_options same = {.stride = {1, 1}, .pad = {1, 1, 1, 1}};
+    trm_node a = trm_conv2d(g, x, trm_parameter(g, "w0", trm_shape_of(channels, 3, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                            TRM_NO_NODE, &same);
+    trm_node b = trm_conv2d(g, trm_relu(g, a),
+                            trm_parameter(g, "w1", trm_shape_of(channels, channels, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                            TRM_NO_NODE, &same);
+    trm_node c = trm_global_avg_pool(g, trm_relu(g, trm_add(g, a, b)));
+    trm_node z = trm_linear(g, c, trm_parameter(g, "fc.w", trm_shape_of(classes, channels), TRM_INIT_LINEAR),
+                            trm_parameter(g, "fc.b", trm_shape_of(classes), TRM_INIT_ZERO));
+    trm_node loss = trm_softmax_cross_entropy(g, z, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    return n;
+}
+
+static void free_net(net *n) {
+    trmi_plan_destroy(n->program);
+    trm_graph_destroy(n->graph);
+}
+
+static const trmi_prices prices = {.alpha = {4e-6, 1e-6, 2e-6, 1e-6}, .beta = {1e-9, 3e-10, 2e-10, 1e-10},
+                                   .copy = 1e-11, .flop = 1e-11, .byte = 1e-10};
+static trmi_search_costs costs_of(double overlap) {
+    return (trmi_search_costs){.prices = &prices, .slots = 1, .overlap = overlap, .fuse = overlap > 0, .shard_stores = true};
+}
+static trmi_space *space_of(const net *n, const char *mesh_text, double overlap, const trmi_shard_plan *pins) {
+    trmi_mesh mesh;
+    trmi_space *s;
+    trmi_search_costs costs = costs_of(overlap);
+    CHECK_OK(trmi_mesh_parse(mesh_text, &mesh, &err), err);
+    CHECK_OK(trmi_space_create(n->program->graph, &mesh, &costs, pins, &s, &err), err);
+    return s;
+}
+
+static void prices_are_the_routers(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"8", "2x4", "2x2x2", "3x2"};
+    const trm_shape shapes[] = {trm_shape_of(16, 24), trm_shape_of(7), trm_shape_of(8, 6, 10, 9), trm_shape_of(5, 12, 4)};
+    int other = 0, all = 0;
+    for (size_t m = 0; m < 4; m++) {
+        trmi_mesh mesh;
+        trmi_router *router;
+        CHECK_OK(trmi_mesh_parse(meshes[m], &mesh, &err), err);
+        CHECK_OK(trmi_router_create(&mesh, &prices, &router, &err), err);
+        for (size_t k = 0; k < 4; k++) {
+            trmi_arena arena = {0};
+            trmi_price_table t = {.shape = shapes[k], .dtype = TRM_FLOAT32};
+            trmi_spread *list;
+            int32_t count;
+            CHECK_OK(trmi_price_table_fill(&t, &mesh, &prices, &arena, &err), err);
+            CHECK_OK(trmi_spread_list(&mesh, &shapes[k], true, false, &arena, &list, &count, &err), err);
+            for (int32_t i = 0; i < 400; i++) {
+                const trmi_spread *a = &list[trmi_bounded(trmi_random_u32(3, TRMI_STREAM_TEST, (uint64_t)(2 * i)), (uint32_t)count)];
+                const trmi_spread *b = &list[trmi_bounded(trmi_random_u32(3, TRMI_STREAM_TEST, (uint64_t)(2 * i + 1)), (uint32_t)count)];
+                int32_t from = trmi_price_number(&t, &mesh, a), to = trmi_price_number(&t, &mesh, b);
+                assert_true(from >= 0 && to >= 0);
+                double own = (double)t.seconds[(int64_t)from * t.count + to];
+                double route = trmi_route_seconds(router, &shapes[k], TRM_FLOAT32, a, b);
+                if (route == INFINITY) {
+                    assert_true(own == INFINITY);
+                    continue;
+                }
+                /* The router may also pass through other orders of axes; zeros may here follow any exchange. */
+                assert_true(own >= route * 0.85 - 2e-7);
+                other += fabs(own - route) > route * 1e-5;
+                all++;
+            }
+            trmi_arena_free(&arena);
+        }
+        trmi_router_destroy(router);
+    }
+    print_message("%d of %d ways differ from the router's\n", other, all);
+    assert_true(all > 4000 && other * 5 < all);
+}
+
+/* B + w G + lambda M of a choice, from the parts of the space. */
+static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
+    double sum = 0;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_space_class *c = trmi_space_class_of(s, n);
+        int32_t i = strategy[n];
+        double least = INFINITY;
+        for (int k = 0; k < 2; k++) {
+            const trmi_store_cost *t = &c->stores[2 * i + k];
+            least = fmin(least, t->blocking + w->gradient * t->gradient + w->memory * t->bytes);
+        }
+        sum += c->forward[i] + c->backward[i] + c->exchange[i] + w->memory * c->kept[i] + least;
+    }
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        const trmi_space_edge *edge = &s->edges[e];
+        sum += (double)s->tables[edge->table][(int64_t)strategy[edge->from] * trmi_space_class_of(s, edge->to)->count +
+                                              strategy[edge->to]];
+    }
+    return sum;
+}
+
+static void no_other_plan_is_cheaper(void **state) {
+    (void)state;
+    net n = make_net(8, 6, 6, 40);
+    static const trmi_weights weights[] = {{1, 0}, {0, 0}, {3, 1e-9}, {1, 1e-7}};
+    for (int k = 0; k < 4; k++) {
+        trmi_space *s = space_of(&n, k % 2 ? "2x2" : "3", 0, NULL);
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &weights[k], &choice, &solution, NULL, &arena, &err), err);
+        double best = cost_of(s, choice.strategy, &weights[k]);
+        CHECK_CLOSE(best / solution.objective, 1, 1e-5);
+        assert_int_equal(solution.branches, 0);
+        int32_t other[64];
+        assert_true(s->nodes_count < 64);
+        for (uint64_t i = 0; i < 60000; i++) { /* anything, and near the optimum */
+            for (int32_t v = 0; v < s->nodes_count; v++) {
+                uint32_t count = (uint32_t)trmi_space_class_of(s, v)->count;
+                bool keep = i % 2 == 0 && trmi_random_u32(5, 1, i * 64 + (uint64_t)v) % 4 != 0;
+                other[v] = keep ? choice.strategy[v]
+                                : (int32_t)trmi_bounded(trmi_random_u32(6, 1, i * 64 + (uint64_t)v), count);
+            }
+            assert_true(cost_of(s, other, &weights[k]) >= best * (1 - 1e-6));
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+    free_net(&n);
+}
+
+static void never_slower_than_data_parallel(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "4", "8", "2x2", "2x4", "3", "2x2x2"};
+    for (int k = 0; k < 21; k++) {
+        net n = make_net(k % 3 == 0 ? 4 : 64, 8, k % 3 == 1 ? 24 : 8, k % 3 == 2 ? 5000 : 10);
+        trmi_space *s = space_of(&n, meshes[k % 7], k % 2, NULL);
+        for (int mode = 0; mode < 3; mode++) {
+            trmi_arena arena = {0};
+            trmi_found f;
+            trmi_measure m;
+            CHECK_OK(trmi_search(s, &(trmi_search_options){.mode = (trmi_search_mode)mode}, &arena, &f, &err), err);
+            assert_string_equal(f.baselines[0].name, "data parallel");
+            assert_true(f.objective <= f.baselines[0].measure.step);
+            assert_true(f.lower_bound <= f.objective);
+            CHECK_OK(trmi_space_measure(s, &f.best.choice, &m, &err), err);
+            CHECK_CLOSE(m.step, f.objective, 1e-9);
+            if (mode == 0) {
+                for (int b = 0; b < f.baselines_count; b++) {
+                    assert_true(f.objective <= f.baselines[b].measure.step);
+                    assert_true(f.lower_bound <= f.baselines[b].measure.step * (1 + 1e-6));
+                }
+                /* Nothing overlaps: the sum of parts is the step, and the optimum is proved. */
+                if (k % 2 == 0) {
+                    CHECK_CLOSE(f.lower_bound / f.objective, 1, 1e-3);
+                }
+            }
+            trmi_arena_free(&arena);
+        }
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+}
+
+static void an_axis_more_is_never_slower(void **state) {
+    (void)state;
+    net n = make_net(8, 8, 8, 100);
+    const char *const meshes[] = {"2", "2x2", "2x2x2"};
+    double before = INFINITY;
+    for (int k = 0; k < 3; k++) {
+        trmi_space *s = space_of(&n, meshes[k], 0, NULL);
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &(trmi_weights){.gradient = 1}, &choice, &solution, NULL, &arena, &err), err);
+        assert_true(solution.objective <= before * (1 + 1e-6));
+        before = solution.objective;
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+    }
+    free_net(&n);
+}
+
+static void memory_limits_are_kept_and_bounded(void **state) {
+    (void)state;
+    net n = make_net(32, 16, 12, 20000);
+    trmi_space *s = space_of(&n, "4", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found free_run, f;
+    CHECK_OK(trmi_search(s, &(trmi_search_options){.frontier = true}, &arena, &free_run, &err), err);
+    double most = free_run.best.measure.bytes, least = free_run.least_memory.measure.bytes;
+    assert_true(least < most);
+    assert_true(free_run.frontier_count >= 2);
+    for (int i = 1; i < free_run.frontier_count; i++) {
+        assert_true(free_run.frontier[i].measure.bytes < free_run.frontier[i - 1].measure.bytes);
+        assert_true(free_run.frontier[i].measure.step >= free_run.frontier[i - 1].measure.step);
+    }
+    double before = free_run.objective;
+    for (int i = 1; i <= 6; i++) {
+        double limit = most - (most - least) * i / 6;
+        CHECK_OK(trmi_search(s, &(trmi_search_options){.memory_bytes = limit * (1 + 1e-9)}, &arena, &f, &err), err);
+        assert_false(f.infeasible);
+        assert_true(f.best.measure.bytes <= limit * (1 + 1e-9));
+        assert_true(f.objective >= before * (1 - 1e-6));
+        assert_true(f.lower_bound <= f.objective);
+        before = f.objective;
+    }
+    CHECK_OK(trmi_search(s, &(trmi_search_options){.memory_bytes = least * 0.9}, &arena, &f, &err), err);
+    assert_true(f.infeasible);
+    CHECK_CLOSE(f.least_memory.measure.bytes / least, 1, 1e-6);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+static void pins_are_kept_and_plans_survive_their_file(void **state) {
+    (void)state;
+    net n = make_net(16, 8, 8, 50);
+    trmi_space *s = space_of(&n, "2x2", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found f;
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    trmi_shard_plan *plan, *again;
+    CHECK_OK(trmi_space_plan(s, &f.best.choice, &plan, &err), err);
+    char *text = trmi_shard_plan_text(plan);
+    assert_non_null(text);
+    CHECK_OK(trmi_shard_plan_parse(text, strlen(text), "test", &again, &err), err);
+    CHECK_OK(trmi_shard_plan_check(again, n.program->graph, 4, &err), err);
+    trmi_choice back;
+    assert_true(trmi_choice_open(&back, s, &arena));
+    CHECK_OK(trmi_space_choice(s, again, &back, &err), err);
+    assert_memory_equal(back.strategy, f.best.choice.strategy, (size_t)s->nodes_count * sizeof *back.strategy);
+    /* An operator pinned to what nobody would choose stays there. */
+    const trmi_op *op = trmi_space_op(s, 0);
+    CHECK_OK(trmi_shard_plan_set(again, op->name, "wk", true, NULL, &err), err);
+    trmi_space *pinned = space_of(&n, "2x2", 0, again);
+    trmi_found g;
+    CHECK_OK(trmi_search(pinned, NULL, &arena, &g, &err), err);
+    assert_string_equal(trmi_space_class_of(pinned, 0)->strategies[g.best.choice.strategy[0]].letters, "wk");
+    assert_true(g.objective >= f.objective);
+    trm_string_free(text);
+    trmi_shard_plan_destroy(plan);
+    trmi_shard_plan_destroy(again);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(pinned);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+static void many_classes_split_the_head(void **state) {
+    (void)state;
+    net n = make_net(16, 16, 8, 100000);
+    trmi_space *s = space_of(&n, "4", 0, NULL);
+    trmi_arena arena = {0};
+    trmi_found f;
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    bool split = false;
+    for (int32_t i = 0; i < s->nodes_count; i++) {
+        if (trmi_space_op(s, i)->kind == TRMI_OP_LINEAR) {
+            split = trmi_space_class_of(s, i)->strategies[f.best.choice.strategy[i]].letters[0] == 'k';
+            assert_true(f.runners[i].strategy >= 0 && f.runners[i].price > 0);
+        }
+    }
+    assert_true(split);
+    assert_true(f.objective * 2 < f.baselines[0].measure.step);
+    trmi_timeline timeline;
+    trmi_router *router;
+    trmi_measure m;
+    CHECK_OK(trmi_router_create(&s->mesh, &prices, &router, &err), err);
+    CHECK_OK(trmi_space_timeline(s, &f.best.choice, router, &timeline, &m, &err), err);
+    CHECK_CLOSE(m.step, f.objective, 1e-9);
+    double sum = 0;
+    for (int64_t i = 0; i < timeline.count; i++) {
+        sum += timeline.events[i].kind == TRMI_EVENT_BUCKET ? 0 : timeline.events[i].seconds;
+    }
+    CHECK_CLOSE(sum / m.blocking, 1, 1e-6);
+    trmi_timeline_free(&timeline);
+    trmi_router_destroy(router);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prices_are_the_routers),
+        cmocka_unit_test(no_other_plan_is_cheaper),
+        cmocka_unit_test(never_slower_than_data_parallel),
+        cmocka_unit_test(an_axis_more_is_never_slower),
+        cmocka_unit_test(memory_limits_are_kept_and_bounded),
+        cmocka_unit_test(pins_are_kept_and_plans_survive_their_file),
+        cmocka_unit_test(many_classes_split_the_head),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
