@@ -349,6 +349,18 @@ TRM_API TRM_MUST_USE trm_status trm_ps_row(trm_ps_client *client, int32_t table,
                                            trm_row_info *info, float *values, float *slots,
                                            trm_error *err);
 
+/* A worker as server 0 knows it. */
+typedef struct trm_ps_worker {
+    int32_t worker, incarnation; /* incarnation: how often it has begun */
+    int64_t batches;             /* finished */
+    bool active;                 /* neither has it said that it is done, nor was it silent for too long */
+    double silent_seconds;
+} trm_ps_worker;
+/* Those that have come so far; *count is how many there are, at most `capacity` are written.
+ *   errors  as pull */
+TRM_API TRM_MUST_USE trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers,
+                                               int32_t capacity, int32_t *count, trm_error *err);
+
 typedef struct trm_ps_checkpoint_result {
     uint32_t cut;
     bool differential;

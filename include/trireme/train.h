@@ -186,6 +186,10 @@ typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits,
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
                                                   trm_prediction_fn see, void *context,
                                                   trm_evaluation *out, trm_error *err);
+/* The same over at most the first `steps` batches (each rank's). */
+TRM_API TRM_MUST_USE trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data,
+                                                         int64_t steps, trm_evaluation *out,
+                                                         trm_error *err);
 
 /* ---- training ------------------------------------------------------------------------------ */
 

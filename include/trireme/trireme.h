@@ -10,6 +10,7 @@
 #include "trireme/data.h"
 #include "trireme/data_click.h"
 #include "trireme/distribute.h"
+#include "trireme/estimator.h"
 #include "trireme/exec.h"
 #include "trireme/export.h"
 #include "trireme/graph.h"

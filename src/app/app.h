@@ -54,6 +54,11 @@ typedef struct app_options {
     const char *op, *sizes, *engine, *dtype;
     double min_busbw;
     bool private_buffers;
+    /* parameter servers */
+    int64_t servers, restarts, ps_shards, ps_memory;
+    const char *mode, *dense, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
+    const char *token_file;
+    bool evaluator, check, no_ps_log;
 } app_options;
 
 typedef struct app_command app_command;
@@ -62,6 +67,7 @@ typedef struct app_context {
     app_options o;
     app_parsed parsed;
     char **argv; /* the whole command line, NULL-terminated */
+    int32_t shards, shard;   /* of the data, where ranks do not say; 0 = by rank */
     struct app_ranks *ranks; /* after app_join: NULL with one rank */
     trm_context *context;    /* after app_set_context */
 } app_context;
@@ -82,7 +88,7 @@ extern const int app_commands_count;
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
-    app_group_ranks, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
+    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -127,6 +133,10 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
  * them. INVALID when it is of another model. */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, const char *path,
                                    trm_error *err);
+/* The options of such a model; `description` (1024 bytes) must live as long as they are used. */
+TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
+                                          bool evaluation_only, app_network *network, char *description,
+                                          trm_model_options *out, trm_error *err);
 /* The line, or the JSON event, of an evaluation; epoch 0 = none. */
 void app_tell_evaluation(int64_t epoch, const trm_evaluation *evaluation);
 
@@ -168,10 +178,25 @@ TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions
 /* Prints what is in a rank table, with its warnings. Returns the exit code. */
 int app_tell_rank_table(app_context *app, const char *path);
 
+/* ---- roles (roles.c) ---------------------------------------------------------------------------------- */
+
+/* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
+bool app_is_job(const app_context *app);
+/* Starts all roles on this machine (--ps), or does the part of one. */
+int app_run_job(app_context *app);
+/* Guide 000: `trireme resnet50_ps_strategy.py --job_name=ps ...` is `trireme train resnet50 ...`; defaults of
+ * the script's own flags are read from it, if it is there. Returns argc, and argv in *out; unchanged for
+ * other commands. */
+int app_script(int argc, char **argv, char ***out);
+/* What tells of steps and checkpoints in a job; cmd_train.c. */
+trm_callback app_reporter(app_context *app, const char *name);
+
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 
 /* SIGINT and SIGTERM ask the model to stop after its step; a second one ends the program at once. */
 void app_signals_begin(trm_model *model);
+struct trm_estimator;
+void app_signals_begin_job(struct trm_estimator *estimator);
 void app_signals_end(void);
 /* At the start of main. */
 void app_signals_ignore(void);

@@ -208,6 +208,14 @@ static void tell_done(const job *j) {
     app_json_close();
 }
 
+/* In a job with servers several processes train; this one tells of its own steps. */
+trm_callback app_reporter(app_context *app, const char *name) {
+    static job j;
+    j = (job){.app = app, .name = name};
+    return (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch,
+                          .on_checkpoint = tell_checkpoint, .on_end = keep_last, .context = &j};
+}
+
 /* ---- preparing ----------------------------------------------------------------------------------------- */
 
 static trm_status need(bool wrong, const char *flag, const char *other, trm_error *err) {
@@ -401,6 +409,9 @@ int app_run_train(app_context *app) {
     job j = {.app = app, .name = app->parsed.arguments[0]};
     int code = 0;
     bool launched;
+    if (app_is_job(app)) {
+        return app_run_job(app);
+    }
     trm_status status = app_launch_self(app, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         return code;

@@ -7,7 +7,7 @@ const app_command app_commands[] = {
      "as if nothing had happened; SIGINT and SIGTERM finish the step, save and end with 130 or 143.",
      "trireme train resnet50 --data cifar-10-batches-bin --epochs 10 --learning-rate 0.05 --output runs/a",
      {&app_group_common, &app_group_dry_run, &app_group_data, &app_group_network, &app_group_exec, &app_group_train,
-      &app_group_output, &app_group_log, &app_group_ranks}, app_run_train},
+      &app_group_output, &app_group_log, &app_group_ranks, &app_group_roles}, app_run_train},
     {"eval", "MODEL", 1, 1, "loss, top-1 and top-5 of a checkpoint", NULL,
      "trireme eval resnet50 --checkpoint runs/a --data cifar-10-batches-bin",
      {&app_group_common, &app_group_dry_run, &app_group_checkpoint, &app_group_eval, &app_group_data, &app_group_network,

@@ -118,6 +118,7 @@ int main(int argc, char **argv) {
     if (app_help_family(argv[1], argc > 2 ? argv[2] : NULL)) {
         return app_output_end(0);
     }
+    argc = app_script(argc, argv, &argv);
     for (int i = 0; i < app_commands_count; i++) {
         int words = match(&app_commands[i], argc, argv);
         if (words > 0) {

@@ -167,6 +167,27 @@ static const app_flag JOB[] = {
 };
 GROUP(job, "Many ranks", JOB);
 
+static const app_flag ROLES[] = {
+    {"ps", APP_INT, OPTION(servers), "N", "parameter servers: starts them and -n workers on this machine", 1, 256},
+    {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K", "how far workers may run apart (async)", 0, 0},
+    {"evaluator", APP_BOOL, OPTION(evaluator), NULL, "also start a process that evaluates each checkpoint", 0, 0},
+    {"dense", APP_CHOICE, OPTION(dense), "ps|allreduce", "where dense parameters are (ps); allreduce: only tables on servers", 0, 0},
+    {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
+    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
+    {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
+    {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL, "a killed server goes back to its last checkpoint", 0, 0},
+    {"job_name", APP_TEXT, OPTION(job_name), "ps|worker|chief|evaluator", "the role of this process (guide 000)", 0, 0},
+    {"task_index", APP_TEXT, OPTION(task_index), "I", "which of its role (0)", 0, 0},
+    {"ps_hosts", APP_TEXT, OPTION(ps_hosts), "A:P,B:P", "addresses of the servers", 0, 0},
+    {"worker_hosts", APP_TEXT, OPTION(worker_hosts), "A:P,B:P", "of the workers", 0, 0},
+    {"chief_hosts", APP_TEXT, OPTION(chief_hosts), "A:P", "of the chief, if there is one", 0, 0},
+    {"evaluator_hosts", APP_TEXT, OPTION(evaluator_hosts), "A:P", "of the evaluator, if there is one", 0, 0},
+    {"model_dir", APP_TEXT, OPTION(output), "DIR", "guide 000's name of --output", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the job's secret, for roles on several hosts", 0, 0},
+    {"check", APP_BOOL, OPTION(check), NULL, "print what this process would do, and end", 0, 0},
+};
+GROUP(roles, "Parameter servers", ROLES);
+
 static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1, 1024},
@@ -229,6 +250,9 @@ void app_defaults(app_options *o) {
     o->deterministic = "false";
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";
+    o->mode = "async";
+    o->dense = "ps";
+    o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;
 }

@@ -27,7 +27,7 @@ static trm_status resolve(const app_context *app, trm_cluster **out, trm_error *
     return trm_cluster_from_env(&flags, NULL, NULL, out, err);
 }
 
-static void write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
+void app_write_through(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     (void)context;
     if (stream == TRM_LAUNCH_SAY) {
         app_note("%.*s\n", (int)bytes, data);
@@ -49,7 +49,7 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
         .threads = (int32_t)o->threads,
         .timeout_seconds = o->timeout,
         .dry_run = o->dry_run,
-        .write = write_through};
+        .write = app_write_through};
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
     if (status == TRM_OK) {
@@ -58,8 +58,25 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
     return status;
 }
 
-trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err) {
+trm_status app_self(const app_context *app, const char *const **out, trm_error *err) {
     static char self[4096];
+    static const char *command[APP_FLAGS_MAX * 2 + APP_ARGUMENTS_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0) {
+        return app_fail(err, TRM_IO, "/proc/self/exe cannot be read: start the ranks with trireme run");
+    }
+    self[length] = '\0';
+    int count = 0;
+    command[count++] = self;
+    for (char **a = app->argv + 1; *a != NULL && count < (int)(sizeof command / sizeof *command) - 1; a++) {
+        command[count++] = *a;
+    }
+    command[count] = NULL;
+    *out = command;
+    return TRM_OK;
+}
+
+trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
     if (app->o.ranks <= 1) {
@@ -80,18 +97,11 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
         return app_fail(err, TRM_INVALID, "-n %lld, but this process is one of %d ranks already",
                         (long long)app->o.ranks, size);
     }
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0) {
-        return app_fail(err, TRM_IO, "/proc/self/exe cannot be read: start the ranks with trireme run");
+    const char *const *command;
+    status = app_self(app, &command, err);
+    if (status != TRM_OK) {
+        return status;
     }
-    self[length] = '\0';
-    static const char *command[APP_FLAGS_MAX * 2 + APP_ARGUMENTS_MAX];
-    int count = 0;
-    command[count++] = self;
-    for (char **a = app->argv + 1; *a != NULL && count < (int)(sizeof command / sizeof *command) - 1; a++) {
-        command[count++] = *a;
-    }
-    command[count] = NULL;
     *launched = true;
     return app_launch(app, command, code, err);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DESCRIPTION_BYTES = 1024 };
+
 trm_precision app_precision(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
@@ -100,10 +102,10 @@ static void describe(const app_options *o, const app_network *n, char *text, siz
              (long long)o->steps, o->exact_guide ? "true" : "false", trm_version());
 }
 
-trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
-                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
+                             bool evaluation_only, app_network *network, char *description,
+                             trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
-    char description[1024];
     trm_status status = check_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
@@ -115,9 +117,9 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
     if (status != TRM_OK) {
         return status;
     }
-    describe(o, network, description, sizeof description);
+    describe(o, network, description, DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
-    const trm_model_options options = {
+    *out = (trm_model_options){
         .network = build,
         .network_context = network,
         .loss = expand ? trm_loss_softmax_expand : trm_loss_softmax,
@@ -136,5 +138,14 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
         .parallel = {.comm = app_comm(app)},
         .context = app->context,
     };
-    return trm_model_create(&options, out, err);
+    return TRM_OK;
+}
+
+trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
+                          bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
+    char description[DESCRIPTION_BYTES];
+    trm_model_options options;
+    trm_status status =
+        app_model_options(app, name, data, evaluation_only, network, description, &options, err);
+    return status == TRM_OK ? trm_model_create(&options, out, err) : status;
 }

@@ -139,6 +139,21 @@ trm_status trmi_client_lease_check(trm_ps_client *client, int64_t lease, int64_t
     return TRM_OK;
 }
 
+trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
+                          int32_t *count, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
+    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    if (client->order_trailer_bytes % sizeof *workers != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "server 0: a list of workers of %zu bytes",
+                         client->order_trailer_bytes);
+    }
+    client->stats.global_step = trmi_max_i64(client->stats.global_step, client->order_note.value[1]);
+    *count = (int32_t)(client->order_trailer_bytes / sizeof *workers);
+    int32_t shown = *count < capacity ? *count : capacity;
+    memcpy(workers, client->order_trailer, (size_t)shown * sizeof *workers);
+    return TRM_OK;
+}
+
 trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_STOP}};

@@ -143,6 +143,27 @@ static void run_row(trmi_runner *runner, trmi_request *r) {
     trmi_free(out);
 }
 
+/* Those that push: a worker that has only joined is not yet one. */
+static void order_workers(const trm_ps_server *server, trmi_request *r) {
+    trm_ps_worker *out = trmi_alloc((size_t)(server->worker_count + 1) * sizeof *out);
+    double now = trmi_os_now();
+    if (out == NULL) {
+        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a list of workers");
+        return;
+    }
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *w = &server->workers[i];
+        out[i] = (trm_ps_worker){.worker = (int32_t)w->worker,
+                                 .incarnation = (int32_t)w->incarnation,
+                                 .batches = w->clock,
+                                 .active = w->active,
+                                 .silent_seconds = now - w->seen};
+    }
+    r->note.value[1] = atomic_load(&server->global_step);
+    r->trailer = (uint8_t *)out;
+    r->trailer_bytes = (size_t)server->worker_count * sizeof *out;
+}
+
 /* ---- cuts
  * -------------------------------------------------------------------------------------------------
  */
@@ -316,7 +337,11 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
     return false;
 }
 
+/* Also from a worker that never pushed: it found nothing left to do. */
 static void say_bye(trm_ps_server *server, const trmi_request *r) {
+    if (r->link != NULL && r->link->worker >= 0) {
+        (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
+    }
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_worker *w = &server->workers[i];
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
@@ -370,6 +395,9 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     case TRMI_ORDER_STOP:
         atomic_store(&server->stop_asked, true);
         pthread_cond_broadcast(&server->changed);
+        break;
+    case TRMI_ORDER_WORKERS:
+        order_workers(server, r);
         break;
     default:
         TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);

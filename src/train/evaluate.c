@@ -110,7 +110,7 @@ static void conclude(trm_model *model, const sums *s, trm_evaluation *out) {
     }
 }
 
-static trm_status evaluate(trm_model *model, trm_dataset *data, const watcher *watch,
+static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, const watcher *watch,
                            trm_evaluation *out, trm_error *err) {
     TRMI_TRY(ready(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
@@ -119,6 +119,7 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, const watcher *w
     sums s = {0};
     TRMI_TRY(trm_dataset_seek(data, 0, 0, err));
     int64_t batches = trm_dataset_epoch_batches(data);
+    batches = steps < batches ? steps : batches;
     for (int64_t i = 0; i < batches; i++) {
         if (alone && atomic_load(&model->stop)) {
             return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request in batch %lld of an evaluation",
@@ -138,10 +139,15 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, const watcher *w
 
 trm_status trm_model_evaluate(trm_model *model, trm_dataset *data, trm_evaluation *out,
                               trm_error *err) {
-    return evaluate(model, data, &(watcher){0}, out, err);
+    return evaluate(model, data, INT64_MAX, &(watcher){0}, out, err);
+}
+
+trm_status trm_model_evaluate_steps(trm_model *model, trm_dataset *data, int64_t steps,
+                                    trm_evaluation *out, trm_error *err) {
+    return evaluate(model, data, steps, &(watcher){0}, out, err);
 }
 
 trm_status trm_model_predict(trm_model *model, trm_dataset *data, trm_prediction_fn see,
                              void *context, trm_evaluation *out, trm_error *err) {
-    return evaluate(model, data, &(watcher){see, context}, out, err);
+    return evaluate(model, data, INT64_MAX, &(watcher){see, context}, out, err);
 }

@@ -1,0 +1,149 @@
+/* trireme/estimator.h: guide 000: chief, workers, parameter servers and an evaluator train and evaluate
+ * one model together; or one process does all of it.
+ *
+ *     trm_estimator(model_fn, params, &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
+ *                   .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}}, &estimator, &err);
+ *     trm_train_and_evaluate(estimator, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1000},
+ *                            &(trm_eval_spec){.input_fn = input_fn}, &result, &err);
+ *     trm_estimator_destroy(estimator);
+ *
+ *     ps         serves until the chief says that the job is over, then ends
+ *     worker     trains
+ *     chief      trains, saves, writes summaries; where none is listed worker 0 is it. Waits for the
+ *                others before the last checkpoint, then ends the servers
+ *     evaluator  evaluates each checkpoint it finds; ends after the last one
+ *     (none)     local: trains and evaluates in turn
+ *
+ * Any role may be killed and started again. Servers keep their tables in model_dir/ps (checkpoints and a
+ * log of what came since), so that nothing that was answered is lost; workers and chief hold nothing.
+ */
+#ifndef TRIREME_ESTIMATOR_H
+#define TRIREME_ESTIMATOR_H
+
+#include "trireme/base.h"
+#include "trireme/callbacks.h"
+#include "trireme/cluster.h"
+#include "trireme/data.h"
+#include "trireme/ps.h"
+#include "trireme/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_estimator trm_estimator;
+
+typedef enum trm_run_mode { TRM_MODE_TRAIN, TRM_MODE_EVAL } trm_run_mode;
+
+/* Fills in what the model is: network, loss, optimizer, learning_rate, and what else of it is wanted. Seed,
+ * precision and servers are the estimator's; options->data is the dataset already. Called once in each process. */
+typedef trm_status (*trm_model_fn)(trm_run_mode mode, trm_model_options *options, void *params,
+                                   trm_error *err);
+
+/* Which part of the data this process is to read: pipeline `index` of `pipelines` (trm_dataset_shard). */
+typedef struct trm_input_context {
+    trm_run_mode mode;
+    int32_t pipelines, index;
+    uint64_t seed;
+} trm_input_context;
+/* Makes a dataset; the estimator destroys it. */
+typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *params, trm_dataset **out,
+                                   trm_error *err);
+
+/* Guide 000's tf.distribute.experimental.ParameterServerStrategy. Zero means the default. */
+typedef struct trm_ps_strategy {
+    trm_ps_mode mode;
+    int32_t staleness;      /* BOUNDED */
+    int32_t backup_workers; /* SYNC */
+    trm_dtype wire;         /* of rows and gradients; 0 = float32 */
+    bool hybrid;            /* dense parameters are reduced among the workers, tables stay on servers */
+    /* servers */
+    int32_t shards;         /* threads of one server; 0 = its CPUs */
+    int64_t memory_bytes;   /* of one server, never exceeded; 0 = 80 % of the machine's */
+    bool no_log;            /* a killed server goes back to its last checkpoint */
+    const char *folder;     /* of the servers' files; NULL = model_dir/ps */
+    double timeout_seconds; /* servers and workers are waited for so long; 0 = 120 */
+    /* as in trm_ps_training */
+    void (*table)(void *context, trm_table_options *options);
+    void *context;
+} trm_ps_strategy;
+
+/* NPURunConfig of guide 000; zero means its default. */
+typedef struct trm_run_config {
+    const char *model_dir;          /* one directory that all roles share; NULL = nothing is saved */
+    const trm_cluster *cluster;     /* who this process is; NULL = local. Borrowed */
+    const trm_ps_strategy *distribute; /* needed where there are servers; copied */
+    const void *token;              /* 32 bytes, the job's secret, where roles are on several hosts */
+    uint64_t tf_random_seed;        /* of values, order and dropout; 0 = 1 */
+    int64_t save_summary_steps;     /* TensorBoard points; 0 = 100, negative = none */
+    int64_t save_checkpoints_steps; /* at most one of the two; neither: 100 steps with servers, 600 s without */
+    double save_checkpoints_secs;
+    int32_t keep_checkpoint_max;    /* 0 = 5, negative = all */
+    int64_t log_step_count_steps;   /* "loss = ..., step = ..."; 0 = 100, negative = none */
+    int64_t iterations_per_loop;    /* 0 = 1; more: callbacks see only the ends of epochs (local only) */
+    bool enable_data_pre_proc;      /* the next batch is prepared, and its rows fetched, during this one */
+    bool mix_compile_mode;          /* must be true with servers: parts of the model are not on the device */
+    const char *precision_mode;     /* allow_mix_precision, must_keep_origin_dtype, force_fp32; NULL = that */
+    double session_creation_timeout_secs; /* how long roles wait for servers to come up; 0 = 7200 */
+    int64_t export_bytes;           /* tables up to so many bytes are in model_dir's checkpoints; 0 = 4 GB */
+    trm_print print;                /* lines for people; NULL = none */
+    /* Told by the role in whose process it happens; may be NULL. */
+    void (*on_evaluated)(void *context, uint64_t global_step, const trm_evaluation *evaluation);
+    void *context;
+} trm_run_config;
+
+typedef struct trm_train_spec {
+    trm_input_fn input_fn;
+    void *params;
+    int64_t max_steps; /* updates by all workers together, over the life of model_dir */
+    int64_t epochs;    /* or: passes of each worker over its part; one of the two */
+    trm_callback callbacks[TRM_MAX_CALLBACKS - 4]; /* of chief and workers alike (TF's hooks) */
+} trm_train_spec;
+
+typedef struct trm_eval_spec {
+    trm_input_fn input_fn;
+    void *params;
+    int64_t steps;           /* batches; 0 = 100, negative = all */
+    const char *name;        /* summaries go to eval_<name>; NULL = eval */
+    double start_delay_secs; /* before the first; 0 = 120, negative = none */
+    double throttle_secs;    /* between the beginnings of two; 0 = 600, negative = none */
+} trm_eval_spec;
+
+typedef struct trm_job_result {
+    trm_role role;
+    uint64_t global_step;
+    bool has_evaluation;       /* of this process: evaluator, local, and a chief without evaluator */
+    trm_evaluation evaluation; /* the last */
+    uint64_t evaluated_step;
+} trm_job_result;
+
+/* Checks the configuration as a whole.
+ *   owns   caller destroys *out; strings and strategy are copied, cluster and params outlive it
+ *   error  INVALID naming the field and what to set, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void *params,
+                                                     const trm_run_config *config, trm_estimator **out,
+                                                     trm_error *err);
+/* Guide 000's name for it. */
+#define trm_estimator(model_fn, params, config, out, err)                                          \
+    trm_estimator_create((model_fn), (params), (config), (out), (err))
+TRM_API void trm_estimator_destroy(trm_estimator *estimator);
+
+/* Does the part of this process's role, to its end. `eval` may be NULL: nothing is evaluated.
+ *   error  those of training and of checkpoints; INVALID (specs); TIMEOUT, PEER naming whom it waited for;
+ *          CANCELLED by trm_estimator_request_stop, after saving */
+TRM_API TRM_MUST_USE trm_status trm_train_and_evaluate(trm_estimator *estimator,
+                                                       const trm_train_spec *train,
+                                                       const trm_eval_spec *eval, trm_job_result *out,
+                                                       trm_error *err);
+/* Ends the running call soon.   thread  any; may be called from a signal handler */
+TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
+
+/* What this process will do, checked as far as possible without the others: lines for people or one JSON
+ * object.   owns   caller frees with trm_text_free */
+TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json, char **out,
+                                                   trm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

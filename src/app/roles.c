@@ -1,0 +1,322 @@
+/* Jobs with parameter servers.
+ *
+ *      trireme train ... -n 2 --ps 1 --evaluator      starts itself as 2 workers, a server, an evaluator
+ *        trireme train ... (TF_CONFIG)                the part of one role, to its end
+ *      trireme train ... --job_name=ps --ps_hosts=... the same, by guide 000's flags
+ */
+#include "app/ranks.h"
+
+#include "trireme/cluster.h"
+#include "trireme/estimator.h"
+#include "trireme/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+extern char **environ;
+
+/* ---- is this one? --------------------------------------------------------------------------------------- */
+
+bool app_is_job(const app_context *app) {
+    const app_options *o = &app->o;
+    const char *text = getenv("TF_CONFIG");
+    return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
+           o->evaluator || o->evaluator_hosts != NULL || (text != NULL && strstr(text, "\"ps\"") != NULL);
+}
+
+static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
+    char *end;
+    if (strcmp(o->mode, "sync") == 0) {
+        s->mode = TRM_PS_SYNC;
+        return TRM_OK;
+    }
+    if (strcmp(o->mode, "async") == 0) {
+        s->mode = TRM_PS_ASYNC;
+        return TRM_OK;
+    }
+    if (strncmp(o->mode, "staleness=", 10) == 0 && o->mode[10] >= '0' && o->mode[10] <= '9') {
+        long k = strtol(o->mode + 10, &end, 10);
+        if (*end == '\0' && k <= 1000000) {
+            s->mode = TRM_PS_BOUNDED;
+            s->staleness = (int32_t)k;
+            return TRM_OK;
+        }
+    }
+    return app_fail(err, TRM_INVALID, "--mode %.40s: sync, async or staleness=K expected (staleness=0: all workers "
+                    "finish a batch before the next begins)", o->mode);
+}
+
+/* ---- one role --------------------------------------------------------------------------------------------- */
+
+typedef struct role {
+    app_context *app;
+    const char *name;
+    app_network network;
+    char description[1024];
+    trm_cluster *cluster;
+    trm_estimator *estimator;
+    uint8_t token[TRM_TOKEN_BYTES];
+    bool has_token;
+} role;
+
+static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
+    role *r = params;
+    bool train = c->mode == TRM_MODE_TRAIN;
+    r->app->shards = c->pipelines;
+    r->app->shard = c->index;
+    return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST, train, out, err);
+}
+
+static trm_status make_model(trm_run_mode mode, trm_model_options *options, void *params, trm_error *err) {
+    role *r = params;
+    trm_dataset *data = options->data;
+    return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network, r->description, options,
+                             err);
+}
+
+static int print_line(const char *line) {
+    app_note("%s\n", line);
+    return 0;
+}
+
+static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
+    (void)context;
+    app_note("evaluation at step %llu\n", (unsigned long long)step);
+    app_tell_evaluation(0, v);
+}
+
+static trm_status resolve(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    const trm_cluster_flags flags = {.job_name = o->job_name,
+                                     .task_index = o->task_index,
+                                     .ps_hosts = o->ps_hosts,
+                                     .worker_hosts = o->worker_hosts,
+                                     .chief_hosts = o->chief_hosts,
+                                     .evaluator_hosts = o->evaluator_hosts,
+                                     .token_file = o->token_file,
+                                     .rank_table = o->rank_table,
+                                     .needs_ps = true};
+    trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    for (int32_t i = 0; i < trm_cluster_warning_count(r->cluster); i++) {
+        app_warn("%s", trm_cluster_warning(r->cluster, i));
+    }
+    const char *token = trm_cluster_get(r->cluster)->token_file;
+    if (token != NULL) {
+        r->has_token = true;
+        return trm_token_read(token, r->token, err);
+    }
+    return TRM_OK;
+}
+
+static trm_status make_estimator(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    trm_ps_strategy strategy = {.hybrid = strcmp(o->dense, "allreduce") == 0,
+                                .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
+                                        : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
+                                                                       : TRM_FLOAT32,
+                                .shards = (int32_t)o->ps_shards,
+                                .memory_bytes = o->ps_memory,
+                                .no_log = o->no_ps_log};
+    trm_status status = mode_of(o, &strategy, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    const trm_run_config config = {.model_dir = o->output,
+                                   .cluster = r->cluster,
+                                   .distribute = &strategy,
+                                   .token = r->has_token ? r->token : NULL,
+                                   .tf_random_seed = (uint64_t)o->seed,
+                                   .save_summary_steps = o->tensorboard ? o->log_every : 0,
+                                   .save_checkpoints_steps = o->save_every_steps,
+                                   .save_checkpoints_secs = o->save_every_seconds,
+                                   .keep_checkpoint_max = (int32_t)o->keep,
+                                   .log_step_count_steps = o->log_every,
+                                   .iterations_per_loop = o->sink ? 2 : 1,
+                                   .enable_data_pre_proc = true,
+                                   .mix_compile_mode = true,
+                                   .precision_mode = o->precision,
+                                   .print = print_line,
+                                   .on_evaluated = tell_evaluation};
+    return trm_estimator_create(make_model, r, &config, &r->estimator, err);
+}
+
+static int tell_plan(const role *r) {
+    trm_error err;
+    char *text;
+    trm_status status = trm_cluster_text(r->cluster, app_out.json, &text, &err);
+    if (status == TRM_OK) {
+        printf("%s%s", text, text[strlen(text) - 1] == '\n' ? "" : "\n");
+        trm_text_free(text);
+        status = trm_estimator_plan(r->estimator, app_out.json, &text, &err);
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    fputs(text, stdout);
+    trm_text_free(text);
+    return 0;
+}
+
+static void tell_start(const role *r) {
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    app_json_open();
+    app_json_text("event", "start");
+    app_json_text("version", trm_version());
+    app_json_text("model", r->name);
+    app_json_text("role", trm_role_name(me->role));
+    app_json_int("task_index", me->task_index);
+    app_json_bool("is_chief", me->is_chief);
+    app_json_int("servers", trm_cluster_task_count(r->cluster, TRM_ROLE_PS));
+    app_json_text("mode", r->app->o.mode);
+    app_json_close();
+}
+
+static void tell_done(const trm_job_result *result, double seconds) {
+    app_say("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
+    app_json_open();
+    app_json_text("event", "done");
+    app_json_text("role", trm_role_name(result->role));
+    app_json_int("global_step", (int64_t)result->global_step);
+    app_json_real("seconds", seconds);
+    app_json_int("peak_bytes", trm_peak_bytes());
+    app_json_close();
+}
+
+static int play(role *r) {
+    const app_options *o = &r->app->o;
+    trm_error err;
+    trm_job_result result = {0};
+    trm_train_spec train = {.input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
+    trm_eval_spec eval = {.input_fn = make_data, .params = r, .steps = -1, .start_delay_secs = -1,
+                          .throttle_secs = -1};
+    trm_role me = trm_cluster_get(r->cluster)->role;
+    double begin = trm_now_seconds();
+    if (train.max_steps == 0 && train.epochs == 0) {
+        train.epochs = 1;
+    }
+    if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
+        train.callbacks[0] = app_reporter(r->app, r->name);
+    }
+    tell_start(r);
+    app_signals_begin_job(r->estimator);
+    trm_status status = trm_train_and_evaluate(r->estimator, &train,
+                                               o->eval_every_epochs == 0 ? NULL : &eval, &result, &err);
+    app_signals_end();
+    if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
+        app_note("%s\n", err.message);
+        return app_signal_exit_code();
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    tell_done(&result, trm_now_seconds() - begin);
+    return 0;
+}
+
+static int run_role(app_context *app) {
+    role r = {.app = app, .name = app->parsed.arguments[0]};
+    trm_error err;
+    int code;
+    app_settle_data(app);
+    trm_status status = app_set_context(app, &err);
+    status = status == TRM_OK ? resolve(&r, &err) : status;
+    status = status == TRM_OK ? make_estimator(&r, &err) : status;
+    code = status != TRM_OK ? app_report(&err) : app->o.check || app->o.dry_run ? tell_plan(&r) : play(&r);
+    trm_estimator_destroy(r.estimator);
+    trm_cluster_destroy(r.cluster);
+    return code;
+}
+
+/* ---- all roles ------------------------------------------------------------------------------------------------ */
+
+static trm_status check_launch(const app_context *app, trm_error *err) {
+    const app_options *o = &app->o;
+    int64_t step;
+    struct stat info;
+    char path[4096];
+    trm_ps_strategy ignored;
+    if (o->evaluator && o->output == NULL) {
+        return app_fail(err, TRM_INVALID, "--evaluator needs --output: it evaluates the checkpoints there");
+    }
+    trm_status status = mode_of(o, &ignored, err);
+    if (status != TRM_OK || o->output == NULL || o->resume) {
+        return status;
+    }
+    snprintf(path, sizeof path, "%s/ps", o->output);
+    if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK || stat(path, &info) == 0) {
+        return app_fail(err, TRM_INVALID, "%.100s has a job's files already: --resume continues it, another "
+                        "--output starts afresh", o->output);
+    }
+    return TRM_OK;
+}
+
+/* What the evaluator has found: its lines are in its log. */
+static void show_evaluations(const app_options *o) {
+    char path[4096], line[4096];
+    const char *wanted = o->json ? "{\"event\":\"eval\"" : "evaluation loss";
+    snprintf(path, sizeof path, "%s/evaluator0/train.log0", o->launch_directory != NULL ? o->launch_directory : ".");
+    FILE *log = fopen(path, "r");
+    while (log != NULL && fgets(line, sizeof line, log) != NULL) {
+        if (strstr(line, wanted) == line) {
+            fputs(line, stdout);
+        }
+    }
+    if (log != NULL) {
+        fclose(log);
+    }
+}
+
+static trm_status launch(app_context *app, int *code, trm_error *err) {
+    const app_options *o = &app->o;
+    const char *const *command;
+    trm_status status = app_self(app, &command, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    int32_t again = (int32_t)o->restarts;
+    const trm_launch_role roles[] = {
+        {.role = TRM_ROLE_WORKER, .count = (int32_t)(o->ranks > 0 ? o->ranks : 1), .restarts = again},
+        {.role = TRM_ROLE_PS, .count = (int32_t)o->servers, .restarts = again},
+        {.role = TRM_ROLE_EVALUATOR, .count = o->evaluator, .restarts = again}};
+    const trm_launch_options options = {.command = command,
+                                        .environment = (const char *const *)environ,
+                                        .directory = o->launch_directory,
+                                        .roles = roles,
+                                        .role_count = 3,
+                                        .threads = (int32_t)o->threads,
+                                        .timeout_seconds = o->timeout,
+                                        .dry_run = o->dry_run || o->check,
+                                        .write = app_write_through};
+    trm_launch_result result;
+    status = trm_launch(&options, &result, err);
+    if (status == TRM_OK) {
+        *code = result.exit_code;
+        if (o->evaluator && !options.dry_run) {
+            show_evaluations(o);
+        }
+    }
+    return status;
+}
+
+int app_run_job(app_context *app) {
+    const app_options *o = &app->o;
+    trm_error err;
+    int code = 0;
+    bool alone = getenv("TF_CONFIG") == NULL && o->job_name == NULL;
+    if (o->sink) {
+        (void)!app_fail(&err, TRM_INVALID, "--sink: with parameter servers each step is reported (iterations_per_loop "
+                        "is 1)");
+        return app_report(&err);
+    }
+    if (!alone || o->servers == 0) {
+        return run_role(app);
+    }
+    trm_status status = check_launch(app, &err);
+    status = status == TRM_OK ? launch(app, &code, &err) : status;
+    return status == TRM_OK ? code : app_report(&err);
+}

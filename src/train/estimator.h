@@ -1,0 +1,71 @@
+/* train/estimator.h: the roles' common ground.
+ *
+ *     model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
+ *                 ps/                         the servers': tables, slots, logs; what a restart needs
+ *                 job.json                    {"state": "running" | "done" | "failed", ...}
+ *                 events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
+ */
+#ifndef TRMI_TRAIN_ESTIMATOR_H
+#define TRMI_TRAIN_ESTIMATOR_H
+
+#include "trireme/estimator.h"
+
+#include "base/memory.h"
+
+#include <stdatomic.h>
+
+struct trm_estimator {
+    trm_model_fn model_fn;
+    void *params;
+    trm_run_config config; /* strings are copies; defaults filled in */
+    trm_ps_strategy strategy;
+    uint8_t token[32];
+    trmi_arena arena;
+    bool has_roles;
+    trm_role role;
+    int32_t trainers, trainer; /* chief and workers together; which of them, -1 = none */
+    bool is_chief, has_evaluator;
+    int32_t servers;
+    _Atomic int stop;
+    _Atomic(trm_model *) model; /* that trains or evaluates now */
+};
+
+/* estimator.c */
+/* The options of a model for this mode: model_fn's, with the configuration's own.   error of model_fn */
+trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
+                                trm_model_options *out, trm_error *err);
+trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn, void *params,
+                               trm_dataset **out, trm_error *err);
+void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
+bool trmi_estimator_stopped(const trm_estimator *e);
+/* Sleeps, but not past a request to stop. */
+void trmi_estimator_sleep(const trm_estimator *e, double seconds);
+/* Folder of the servers, "" when nothing is saved. */
+void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size);
+
+/* estimator_roles.c */
+trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
+                            trm_job_result *out, trm_error *err);
+trm_status trmi_run_server(trm_estimator *e, trm_error *err);
+
+/* estimator_eval.c */
+trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
+                              trm_job_result *out, trm_error *err);
+trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
+                          trm_job_result *out, trm_error *err);
+/* Evaluates the newest checkpoint, once. TRM_END when there is none. */
+trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
+                                trm_error *err);
+
+/* estimator_save.c: the chief's callback: checkpoints as configured, at the first step, and at the end after
+ * the other workers have finished. */
+trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client);
+/* estimator_log.c: "loss = ..., step = ..." and "global_step/sec: ..." */
+trm_callback trmi_step_log(trm_estimator *e);
+
+/* job.json */
+typedef enum trmi_job_state { TRMI_JOB_NONE, TRMI_JOB_RUNNING, TRMI_JOB_DONE, TRMI_JOB_FAILED } trmi_job_state;
+trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step, trm_error *err);
+trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step);
+
+#endif

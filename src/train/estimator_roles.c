@@ -1,0 +1,244 @@
+/* Servers, workers and the chief. */
+#include "train/estimator.h"
+
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const double say_seconds = 30;
+
+/* ---- a server ------------------------------------------------------------------------------------ */
+
+trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
+    const trm_ps_strategy *s = &e->strategy;
+    const trm_cluster *cluster = e->config.cluster;
+    int32_t index = trm_cluster_get(cluster)->task_index;
+    char folder[4096];
+    trm_ps_server *server;
+    trmi_estimator_ps_folder(e, folder, sizeof folder);
+    if (folder[0] != '\0') {
+        TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
+    }
+    const trm_ps_server_options options = {
+        .server = index,
+        .servers = e->servers,
+        .shards = s->shards,
+        .memory_bytes = s->memory_bytes,
+        .listen = trm_cluster_task_address(cluster, TRM_ROLE_PS, index),
+        .folder = folder[0] != '\0' ? folder : NULL,
+        .log_pushes = folder[0] != '\0' && !s->no_log,
+        .mode = s->mode,
+        .workers = e->trainers,
+        .staleness = s->staleness,
+        .backup_workers = s->backup_workers,
+        .worker_timeout_seconds = s->timeout_seconds / 2,
+        .token = e->config.token};
+    TRMI_TRY(trm_ps_server_start(&options, &server, err));
+    trmi_estimator_say(e, "ps %d of %d serves at %s", index, e->servers, trm_ps_server_address(server));
+    trm_status status = TRM_TIMEOUT;
+    /* Told to end, it lets the chief save first, if there is one. */
+    for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
+        status = trm_ps_server_wait(server, 0.1);
+        patience -= trmi_estimator_stopped(e) ? 0.1 : 0;
+    }
+    trm_ps_server_stop(server);
+    if (status == TRM_TIMEOUT) {
+        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before the job had ended");
+    }
+    trmi_estimator_say(e, "ps %d ends: the job is over", index);
+    return TRM_OK;
+}
+
+/* ---- joining --------------------------------------------------------------------------------------- */
+
+static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out, trm_error *err) {
+    const char *addresses[1024];
+    if (e->servers > (int32_t)(sizeof addresses / sizeof addresses[0])) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d servers, at most 1024 expected", e->servers);
+    }
+    for (int32_t i = 0; i < e->servers; i++) {
+        addresses[i] = trm_cluster_task_address(e->config.cluster, TRM_ROLE_PS, i);
+        if (addresses[i] == NULL) {
+            return TRMI_FAIL(err, TRM_INVALID, "ps %d has no address in the cluster", i);
+        }
+    }
+    const trm_ps_client_options options = {.addresses = addresses,
+                                           .servers = e->servers,
+                                           .worker = e->trainer,
+                                           .wire = e->strategy.wire,
+                                           .timeout_seconds = timeout,
+                                           .token = e->config.token};
+    return trm_ps_client_create(&options, out, err);
+}
+
+/* Servers come up when they come up. TRM_END: the job has ended in the meantime. */
+static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_error *err) {
+    double begin = trmi_os_now(), said = begin;
+    uint64_t step;
+    for (;;) {
+        if (!e->is_chief && trmi_job_read(e, &step) == TRMI_JOB_DONE) {
+            /* A restart of the whole job begins with servers; this is a late worker of one that is over. */
+            trm_status late = connect_once(e, 2, out, err);
+            return late == TRM_TIMEOUT || late == TRM_PEER ? TRM_END : late;
+        }
+        trm_status status = connect_once(e, e->strategy.timeout_seconds, out, err);
+        double waited = trmi_os_now() - begin;
+        bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
+                     waited < e->config.session_creation_timeout_secs;
+        if (!again) {
+            return status;
+        }
+        if (trmi_os_now() - said > say_seconds) {
+            said = trmi_os_now();
+            trmi_estimator_say(e, "waiting for the servers since %.0f s: %s", waited,
+                               err != NULL ? err->message : "no answer");
+        }
+        trmi_estimator_sleep(e, 0.2);
+    }
+}
+
+/* ---- a trainer ---------------------------------------------------------------------------------------- */
+
+typedef struct trainer {
+    trm_estimator *e;
+    trm_ps_client *client;
+    trm_dataset *data;
+    trm_model *model;
+    struct trmi_bootstrap *bootstrap;
+    trm_comm *comm; /* hybrid */
+} trainer;
+
+static void leave(trainer *t) {
+    atomic_store(&t->e->model, NULL);
+    trm_model_destroy(t->model);
+    trm_dataset_destroy(t->data);
+    trm_ps_client_destroy(t->client);
+    trm_comm_destroy(t->comm);
+    trm_cluster_leave(t->bootstrap);
+}
+
+static trm_status meet_others(trainer *t, trm_error *err) {
+    if (!t->e->strategy.hybrid || t->e->trainers == 1) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_cluster_join(t->e->config.cluster, NULL, &t->bootstrap, err));
+    return trm_comm_create(t->bootstrap, NULL, &t->comm, err);
+}
+
+static trm_status build_model(trainer *t, trm_error *err) {
+    trm_estimator *e = t->e;
+    trm_model_options options;
+    TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &options, err));
+    options.parallel.comm = t->comm;
+    options.ps = (trm_ps_training){.client = t->client,
+                                   .tables_only = e->strategy.hybrid,
+                                   .no_prefetch = !e->config.enable_data_pre_proc,
+                                   .table = e->strategy.table,
+                                   .context = e->strategy.context};
+    TRMI_TRY(trm_model_create(&options, &t->model, err));
+    atomic_store(&e->model, t->model);
+    if (trmi_estimator_stopped(e)) {
+        trm_model_request_stop(t->model);
+    }
+    return TRM_OK;
+}
+
+/* Running statistics are the chief's own: after a restart, those of the newest checkpoint. */
+static void restore_states(const trainer *t) {
+    trm_error err;
+    int32_t skipped;
+    int64_t step;
+    const char *dir = t->e->config.model_dir;
+    if (dir != NULL && trm_checkpoint_latest(dir, &step, NULL) == TRM_OK &&
+        trm_model_load(t->model, dir, true, &skipped, &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "train", "running statistics begin anew: %s", err.message);
+    }
+}
+
+static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
+    trm_estimator *e = t->e;
+    trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
+    int32_t count = 0, room = (int32_t)(sizeof spec->callbacks / sizeof spec->callbacks[0]);
+    while (count < room && (spec->callbacks[count].on_begin || spec->callbacks[count].on_step_end ||
+                            spec->callbacks[count].on_epoch_end || spec->callbacks[count].on_end ||
+                            spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
+                            spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
+        options.callbacks[count] = spec->callbacks[count];
+        count++;
+    }
+    if (e->config.log_step_count_steps > 0) {
+        options.callbacks[count++] = trmi_step_log(e);
+    }
+    if (e->is_chief) {
+        if (e->config.model_dir != NULL && e->config.save_summary_steps > 0) {
+            options.callbacks[count++] =
+                trm_tensorboard(&(trm_tensorboard_options){.directory = e->config.model_dir,
+                                                           .every_steps = e->config.save_summary_steps,
+                                                           .graph = true});
+        }
+        options.callbacks[count++] = trmi_ps_saver(e, t->client);
+    }
+    return trm_model_train(t->model, &options, err);
+}
+
+/* The chief's last words: the servers may go, and everybody can read how it ended. */
+static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_error *err) {
+    trm_error own;
+    bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
+    if (!t->e->is_chief || !over) {
+        return status;
+    }
+    trmi_job_state state = status == TRM_OK          ? TRMI_JOB_DONE
+                           : status == TRM_DIVERGED ? TRMI_JOB_FAILED
+                                                     : TRMI_JOB_RUNNING;
+    trm_status last = trmi_job_write(t->e, state, step, &own);
+    if (last == TRM_OK) {
+        last = trm_ps_stop_servers(t->client, &own);
+    }
+    if (last != TRM_OK && status == TRM_OK && last != TRM_PEER) {
+        *err = own;
+        return last;
+    }
+    return status;
+}
+
+static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
+    trm_estimator *e = t->e;
+    trm_status status = connect_servers(e, &t->client, err);
+    if (status == TRM_END) {
+        (void)trmi_job_read(e, &out->global_step);
+        trmi_estimator_say(e, "the job has ended already, after step %llu",
+                           (unsigned long long)out->global_step);
+        return TRM_OK;
+    }
+    TRMI_TRY(status);
+    TRMI_TRY(meet_others(t, err));
+    TRMI_TRY(trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &t->data, err));
+    TRMI_TRY(build_model(t, err));
+    if (e->is_chief) {
+        restore_states(t);
+    }
+    trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
+                       trm_cluster_get(e->config.cluster)->task_index,
+                       (unsigned long long)trm_model_global_step(t->model));
+    status = train(t, spec, err);
+    out->global_step = trm_model_global_step(t->model);
+    return end_job(t, status, out->global_step, err);
+}
+
+trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
+                            trm_job_result *out, trm_error *err) {
+    trainer t = {.e = e};
+    trm_status status = run(&t, spec, out, err);
+    leave(&t);
+    bool evaluate = e->is_chief && !e->has_evaluator && eval != NULL && e->config.model_dir != NULL;
+    if (status == TRM_OK && evaluate) {
+        status = trmi_evaluate_latest(e, eval, out, err);
+    }
+    return status;
+}

@@ -1,0 +1,269 @@
+/* The chief's checkpoints while servers hold the parameters:
+ *
+ *      servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
+ *      chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
+ *
+ * In synchronous mode both are the state after one and the same step: the chief saves between two of its
+ * own pushes, without which no step can be. */
+#include "train/estimator.h"
+
+#include "train/callback.h"
+#include "train/model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/os.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { READ_ROWS = 1 << 16, WORKERS_SHOWN = 1024 };
+
+typedef struct saver {
+    trm_estimator *estimator;
+    trm_ps_client *client;
+    trm_checkpoint_writer *writer;
+    bool servers_save; /* they have a folder */
+    uint64_t step;     /* of the last checkpoint */
+    bool any;
+    double time;
+} saver;
+
+/* ---- what is saved ------------------------------------------------------------------------------- */
+
+/* All rows of a table, in order. */
+static trm_status read_table(const saver *s, const trmi_remote_table *t, float *values, trm_error *err) {
+    trm_ps_batch *batch = NULL;
+    uint64_t *keys = trmi_alloc(READ_ROWS * sizeof *keys);
+    if (keys == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to read table %s", t->name);
+    }
+    trm_status status = trm_ps_batch_create(s->client, &batch, err);
+    for (int64_t first = 0; status == TRM_OK && first < t->rows; first += READ_ROWS) {
+        int64_t count = t->rows - first < READ_ROWS ? t->rows - first : READ_ROWS;
+        for (int64_t i = 0; i < count; i++) {
+            keys[i] = (uint64_t)(first + i);
+        }
+        trm_ps_batch_clear(batch);
+        status = trm_ps_batch_add(batch, t->number, keys, count, values + first * t->width, NULL, err);
+        status = status == TRM_OK ? trm_ps_read(batch, err) : status;
+    }
+    trm_ps_batch_destroy(batch);
+    trmi_free(keys);
+    return status;
+}
+
+typedef struct list {
+    trmi_arena arena;
+    trm_named_tensor *tensors;
+    int64_t count;
+} list;
+
+static void *add(list *l, const char *name, trm_dtype dtype, trm_shape shape) {
+    trm_tensor t = {.dtype = dtype, .shape = shape};
+    t.data = trmi_arena_alloc(&l->arena, (size_t)trm_tensor_bytes(&t) + 1);
+    if (t.data != NULL) {
+        l->tensors[l->count++] = (trm_named_tensor){.name = name, .tensor = t};
+    }
+    return t.data;
+}
+
+/* Parameters and states that are here, but for the rows of this moment's batch. */
+static trm_status add_variables(const trm_model *model, list *l, trm_error *err) {
+    const trm_exec *exec = model->train.exec;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind == TRM_VARIABLE_SLOT || strstr(v.name, "#rows") != NULL) {
+            continue;
+        }
+        void *data = add(l, v.name, v.dtype, v.shape);
+        if (data == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
+        }
+        trm_exec_read(exec, i, data);
+    }
+    return TRM_OK;
+}
+
+static trm_status add_tables(const saver *s, const trm_model *model, list *l, trm_error *err) {
+    int64_t left = s->estimator->config.export_bytes;
+    for (int32_t i = 0; i < trmi_remote_table_count(model->remote); i++) {
+        trmi_remote_table t = trmi_remote_table_at(model->remote, i);
+        int64_t bytes = t.rows > left / 4 / t.width ? INT64_MAX : t.rows * t.width * 4;
+        if (bytes > left) {
+            if (!s->any) {
+                trmi_log(TRM_LOG_WARN, "train", "table %s (%lld rows) is too large for export_bytes: "
+                         "checkpoints for evaluation are without it", t.name, (long long)t.rows);
+            }
+            continue;
+        }
+        left -= bytes;
+        float *values = add(l, t.name, TRM_FLOAT32, trm_shape_of(t.rows, t.width));
+        if (values == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of table %s to save", t.name);
+        }
+        TRMI_TRY(read_table(s, &t, values, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err) {
+    const trm_model *model = p->model;
+    list l = {.arena = {.chunk_bytes = 1 << 20}};
+    char state[256];
+    int64_t room = trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
+    l.tensors = trmi_alloc((size_t)(room + 1) * sizeof *l.tensors);
+    trm_status status =
+        l.tensors == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of tensors") : TRM_OK;
+    if (status == TRM_OK) {
+        status = trmi_remote_read_dense(model->remote, err);
+    }
+    status = status == TRM_OK ? add_variables(model, &l, err) : status;
+    status = status == TRM_OK ? add_tables(s, model, &l, err) : status;
+    if (status == TRM_OK) {
+        /* batch 0: weights, to begin with; the servers' files are what is resumed. */
+        snprintf(state, sizeof state, "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
+                 "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}", model->epoch, model->epoch_step,
+                 (double)model->loss);
+        const trm_checkpoint_part part = {.name = "model", .tensors = l.tensors, .count = l.count};
+        const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
+                                          .epoch = model->epoch,
+                                          .seed = model->options.seed,
+                                          .world_size = s->estimator->trainers,
+                                          .config_json = model->options.description,
+                                          .state_json = state};
+        status = trm_checkpoint_save(s->writer, &info, &part, 1, err);
+    }
+    trmi_free(l.tensors);
+    trmi_arena_free(&l.arena);
+    return status;
+}
+
+static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
+    uint64_t step = trm_model_global_step(p->model);
+    if (s->writer == NULL || (s->any && s->step == step)) {
+        return TRM_OK;
+    }
+    char path[4096];
+    trm_ps_checkpoint_result result;
+    TRMI_TRY(trmi_remote_flush(p->model->remote, err));
+    if (s->servers_save) {
+        trm_status status = trm_ps_checkpoint(s->client, true, &result, err);
+        if (status == TRM_PEER) { /* a server was restarted in the middle; the next one is whole */
+            trmi_log(TRM_LOG_WARN, "train", "no checkpoint of the servers at step %llu: %s",
+                     (unsigned long long)step, err->message);
+        } else {
+            TRMI_TRY(status);
+        }
+    }
+    TRMI_TRY(write_weights(s, p, err));
+    s->any = true;
+    s->step = step;
+    s->time = trmi_os_now();
+    snprintf(path, sizeof path, "%s/ckpt-%llu", s->estimator->config.model_dir, (unsigned long long)step);
+    return trmi_tell_checkpoint(p, path, err);
+}
+
+/* ---- when ------------------------------------------------------------------------------------------ */
+
+static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    const trm_run_config *c = &s->estimator->config;
+    s->time = trmi_os_now();
+    if (c->model_dir == NULL) {
+        return TRM_OK;
+    }
+    const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max, .lock_wait_seconds = 10};
+    TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
+    s->servers_save = true;
+    return trmi_job_write(s->estimator, TRMI_JOB_RUNNING, p->global_step, err);
+}
+
+/* The step is shared: others may have carried it past a multiple. */
+static trm_status saver_step(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    const trm_run_config *c = &s->estimator->config;
+    uint64_t every = (uint64_t)c->save_checkpoints_steps;
+    bool due = !s->any || (every > 0 && p->global_step / every != s->step / every) ||
+               (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
+    return due ? save_now(s, p, err) : TRM_OK;
+}
+
+/* Others that still work; -1 when that could not be found out. */
+static int32_t busy_workers(const saver *s, bool *all_came, char *who, size_t size) {
+    trm_ps_worker workers[WORKERS_SHOWN];
+    trm_error err;
+    int32_t count, busy = 0;
+    who[0] = '\0';
+    if (trm_ps_workers(s->client, workers, WORKERS_SHOWN, &count, &err) != TRM_OK) {
+        return -1;
+    }
+    *all_came = count >= s->estimator->trainers;
+    for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
+        if (workers[i].active && workers[i].worker != s->estimator->trainer) {
+            size_t at = strlen(who);
+            snprintf(who + at, size - at, "%s%d (batch %lld)", at ? ", " : "", workers[i].worker,
+                     (long long)workers[i].batches);
+            busy++;
+        }
+    }
+    return busy;
+}
+
+/* The barrier before the last checkpoint: nobody pushes any more. */
+static void drain(const saver *s, double patience) {
+    char who[256];
+    double begin = trmi_os_now(), said = begin;
+    for (bool all_came = false;;) {
+        int32_t busy = busy_workers(s, &all_came, who, sizeof who);
+        double waited = trmi_os_now() - begin;
+        /* One that has never come may still be starting. */
+        if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience) {
+            return;
+        }
+        if (trmi_os_now() - said > 10) {
+            said = trmi_os_now();
+            trmi_estimator_say(s->estimator, "waiting for workers: %s", busy > 0 ? who : "not yet seen");
+        }
+        usleep(20000);
+    }
+}
+
+static trm_status saver_end(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    drain(s, p->stopping ? 3 : s->estimator->strategy.timeout_seconds);
+    if (!s->estimator->strategy.hybrid) { /* others have gone on */
+        trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
+    }
+    TRMI_TRY(save_now(s, p, err));
+    if (s->writer == NULL) {
+        return TRM_OK;
+    }
+    trm_checkpoint_writer *writer = s->writer;
+    s->writer = NULL;
+    TRMI_TRY(trm_checkpoint_writer_close(writer, err));
+    return TRM_OK;
+}
+
+static void saver_destroy(void *context) {
+    saver *s = context;
+    (void)!trm_checkpoint_writer_close(s->writer, NULL);
+    trmi_free(s);
+}
+
+trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
+    saver *s = trmi_alloc(sizeof *s);
+    if (s == NULL) {
+        return trmi_callback_no_memory();
+    }
+    s->estimator = e;
+    s->client = client;
+    return (trm_callback){.on_begin = saver_begin,
+                          .on_step_end = saver_step,
+                          .on_end = saver_end,
+                          .destroy = saver_destroy,
+                          .context = s,
+                          .last = true};
+}

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Jobs with parameter servers: started at once, by guide 000's lines, and by TF_CONFIG; synchronous
+# servers give one device's numbers; what is wrong is said.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+data="--data synth --synth-train 400 --synth-test 60"
+
+# ---- all roles on this machine, against one device with the whole batch
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --batch-size 40 --steps 12 --seed 3 --log-every 1 --json > one.json || fail "one device"
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --batch-size 20 --steps 12 --seed 3 --log-every 1 --json -n 2 --ps 2 --mode sync \
+    --output run --evaluator --save-every-steps 5 > job.json 2> job.err || fail "the job: $(tail -n 3 job.err)"
+python3 - << 'END' || fail "synchronous servers and one device differ"
+import json
+one, job = ([json.loads(l) for l in open(f)] for f in ("one.json", "job.json"))
+steps = [e for e in job if e["event"] == "step"]
+assert [e["global_step"] for e in steps] == list(range(1, 13)), steps
+loss = lambda events: [e["loss"] for e in events if e["event"] == "eval"][-1]
+assert abs(loss(one) - loss(job)) < 1e-5 * loss(one), (loss(one), loss(job))
+done = [e for e in job if e["event"] == "done"]
+assert len(done) == 1 and done[0]["global_step"] == 12, done
+assert [e["global_step"] for e in job if e["event"] == "checkpoint"] == [1, 5, 10, 12]
+END
+[ "$(grep -o '"state": "[a-z]*"' run/job.json)" = '"state": "done"' ] || fail "job.json: $(cat run/job.json)"
+grep -q 'model_checkpoint_path: "ckpt-12"' run/checkpoint || fail "checkpoint: $(cat run/checkpoint)"
+ls run/events.out.tfevents.* run/eval/events.out.tfevents.* > /dev/null || fail "no summaries"
+grep -q '"event":"done","role":"ps"' ps0/train.log0 || fail "server 0 did not end by itself"
+# shellcheck disable=SC2086
+"$trireme" eval lenet $data --batch-size 20 --checkpoint run --json > eval.json || fail "eval of a job's checkpoint"
+python3 - << 'END' || fail "eval of the last checkpoint"
+import json
+a = json.loads(open("eval.json").readline())
+b = [json.loads(l) for l in open("job.json") if '"eval"' in l][-1]
+assert abs(a["loss"] - b["loss"]) < 1e-6, (a, b)
+END
+
+# ---- it is continued, not begun again
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --batch-size 20 --steps 16 --seed 3 -n 2 --ps 2 --mode sync --output run 2> again.err
+[ $? = 2 ] && grep -q "run has a job's files already: --resume continues it" again.err || fail "begun again: $(cat again.err)"
+# shellcheck disable=SC2086
+"$trireme" train lenet $data --batch-size 20 --steps 16 --seed 3 -n 2 --ps 2 --mode sync --output run --resume \
+    --log-every 1 --json > more.json 2> more.err || fail "resumed: $(tail -n 3 more.err)"
+python3 - << 'END' || fail "resumed steps"
+import json
+steps = [json.loads(l)["global_step"] for l in open("more.json") if '"step",' in l]
+assert steps == [13, 14, 15, 16], steps
+END
+
+# ---- guide 000's lines, our program in place of python; blanks in lists are fine
+free() { python3 -c 'import socket
+s = [socket.socket() for _ in range(5)]
+[x.bind(("127.0.0.1", 0)) for x in s]
+print(*[x.getsockname()[1] for x in s])'; }
+read -r p0 p1 w0 w1 ev <<< "$(free)"
+cat > lenet_ps_strategy.py << END
+flags.DEFINE_string("ps_hosts", '127.0.0.1:$p0, 127.0.0.1:$p1',)
+flags.DEFINE_string("worker_hosts",
+                    '127.0.0.1:$w0, '
+                    '127.0.0.1:$w1',)
+flags.DEFINE_string("evaluator_hosts", '127.0.0.1:$ev',)
+flags.DEFINE_string("model_dir", '$work/guide', "shared by all roles")
+END
+line() { "$trireme" lenet_ps_strategy.py "$@" --synth-train=400 --synth-test=60 --batch-size=20 --steps=30 --log-every=10; }
+line --job_name=ps --task_index=0 > ps0.log 2>&1 & ps0=$!
+line --job_name=ps --task_index=1 > ps1.log 2>&1 & ps1=$!
+line --job_name=evaluator --task_index=0 > ev.log 2>&1 & evaluator=$!
+line --job_name=worker --task_index=1 > w1.log 2>&1 & worker1=$!
+line --job_name=worker --task_index=0 > w0.log 2>&1 || fail "worker 0: $(tail -n 3 w0.log)"
+wait $worker1 || fail "worker 1: $(tail -n 3 w1.log)"
+wait $ps0 || fail "ps 0: $(tail -n 3 ps0.log)"
+wait $ps1 || fail "ps 1: $(tail -n 3 ps1.log)"
+wait $evaluator || fail "evaluator: $(tail -n 3 ev.log)"
+grep -qE "^loss = [0-9.]+, step = [0-9]+ \([0-9.]+ sec\)" w0.log || fail "no loss line: $(cat w0.log)"
+grep -qE "^global_step/sec: [0-9.]+" w0.log || fail "no speed line"
+grep -q "Saving dict for global step" ev.log || fail "the evaluator said nothing"
+# A late worker of a job that is over.
+line --job_name=worker --task_index=1 > late.log 2>&1 || fail "late worker: $(tail -n 3 late.log)"
+grep -q "the job has ended already" late.log || fail "late worker: $(cat late.log)"
+
+# ---- the plan, and what is wrong
+export TF_CONFIG='{"cluster": {"chief": ["127.0.0.1:2221"], "worker": ["127.0.0.1:2222"], "ps": ["127.0.0.1:2223"]}, "task": {"type": "chief", "index": 0}}'
+"$trireme" train lenet --data synth --check --output x > plan.txt || fail "--check"
+grep -q "this process: chief, trainer 0 of 2 (saves" plan.txt || fail "plan: $(cat plan.txt)"
+"$trireme" train lenet --data synth --check --mode sync --json > plan.json || fail "--check --json"
+python3 -c 'import json
+e = [json.loads(l) for l in open("plan.json")]
+assert e[1]["event"] == "plan" and e[1]["mode"] == "synchronous" and e[1]["servers"] == 1, e' || fail "plan.json"
+wrong() { # TEXT ARGS...
+    local text=$1 code
+    shift
+    "$trireme" train lenet --data synth "$@" > /dev/null 2> wrong.err
+    code=$?
+    [ $code = 2 ] && grep -qF -- "$text" wrong.err || fail "$*: $code, $(cat wrong.err)"
+}
+wrong "--mode fast: sync, async or staleness=K expected" --mode fast
+wrong "--mode staleness=-1" --mode staleness=-1
+wrong "iterations_per_loop" --sink
+wrong "one of the two" --save-every-steps 5 --save-every-seconds 5 --output x
+unset TF_CONFIG
+wrong "--evaluator needs --output" --ps 1 --evaluator
+wrong "neither a worker nor a chief" --job_name=ps --ps_hosts=127.0.0.1:1
+wrong "--task_index without --job_name" --task_index 1
+exit $failed
