@@ -211,12 +211,33 @@ TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 typedef struct trm_step_profile {
     const char *name, *kind, *algorithm, *phase;
     double seconds, flops, bytes;
+    double work_flops; /* that the algorithm really does: fewer than `flops` without padding, in Winograd */
+    bool bfloat16;     /* its main input */
+    double reuse_bytes; /* moved since its large inputs were last touched, itself included: a cache that is
+                           smaller does not hold them any more */
     int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
 } trm_step_profile;
 /*   owns  *out belongs to the exec, valid until the next call */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats,
                                                  const trm_step_profile **out, int32_t *count,
                                                  trm_error *err);
+
+/* What the machine reaches at best, measured by loops that do nothing else: multiply-adds on registers;
+ * the triad a = b + s c over working sets of rising size, so that each cache shows. */
+enum { TRM_PEAK_SETS = 12 };
+typedef struct trm_peak_memory {
+    int64_t bytes;           /* of the working set */
+    double bytes_per_second; /* read and written */
+} trm_peak_memory;
+typedef struct trm_machine_peak {
+    int32_t threads;
+    double float32_flops, bfloat16_flops; /* per second; bfloat16 pairs: 0 = no such instruction */
+    trm_peak_memory memory[TRM_PEAK_SETS];
+    int32_t memory_count;
+} trm_machine_peak;
+/* Measures for about a second. threads 0 = the CPUs that this process may use.
+ *   error NOMEM   thread any, but what else runs is measured too   alloc 800 MB, given back */
+TRM_API TRM_MUST_USE trm_status trm_machine_measure(int threads, trm_machine_peak *out, trm_error *err);
 
 #ifdef __cplusplus
 }

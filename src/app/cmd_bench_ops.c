@@ -1,76 +1,48 @@
-/* bench ops: each distinct operator of a program against what the machine reaches at best, which is
- * measured in the same run: a large matrix product for arithmetic, a large addition for memory. */
+/* bench ops: each distinct operator of a program against what the machine reaches at best: multiply-adds
+ * on registers and the triad over working sets of its size, measured before and after it in the same run.
+ *
+ *      bound = max(flops that the algorithm does / peak, bytes / bandwidth)        fraction = bound / time
+ *
+ * The bandwidth is that of a working set as large as what the program moved since the operator's inputs
+ * were last touched: what was made long ago comes from memory, what was made just now may be in a cache.
+ */
 #include "app/app.h"
 #include "app/bench.h"
+
+#include "trireme/exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct peak {
-    double flops, bytes; /* per second */
-} peak;
-
-static trm_status profile_graph(const app_options *o, trm_graph *graph, trm_node output,
-                                trm_step_profile *out, trm_error *err) {
-    trm_exec *exec = NULL;
-    const trm_step_profile *steps;
-    int32_t count;
-    const trm_exec_options options = {.outputs = &output,
-                                      .outputs_count = 1,
-                                      .backend = o->backend,
-                                      .precision = app_precision(o),
-                                      .threads = (int)o->threads,
-                                      .tuning_file = o->tuning_file};
-    trm_status status = trm_exec_create(graph, &options, &exec, err);
-    if (status == TRM_OK) {
-        status = trm_exec_profile(exec, 7, &steps, &count, err);
+/* The better of two measurements of the same machine. */
+static void raise_peak(trm_machine_peak *p, const trm_machine_peak *other) {
+    p->float32_flops = p->float32_flops > other->float32_flops ? p->float32_flops : other->float32_flops;
+    p->bfloat16_flops = p->bfloat16_flops > other->bfloat16_flops ? p->bfloat16_flops : other->bfloat16_flops;
+    for (int32_t i = 0; i < p->memory_count && i < other->memory_count; i++) {
+        double rate = other->memory[i].bytes_per_second;
+        p->memory[i].bytes_per_second = rate > p->memory[i].bytes_per_second ? rate : p->memory[i].bytes_per_second;
     }
-    memset(out, 0, sizeof *out);
-    for (int32_t i = 0; status == TRM_OK && i < count; i++) {
-        if (steps[i].flops > out->flops) {
-            *out = steps[i];
-        }
-    }
-    if (status == TRM_OK && out->seconds <= 0) {
-        status = app_fail(err, TRM_INTERNAL, "the machine's peak could not be measured");
-    }
-    trm_exec_destroy(exec);
-    return status;
 }
 
-static trm_status measure_peak(const app_options *o, peak *out, trm_error *err) {
-    enum { SIDE = 2048, LENGTH = 1 << 24 };
-    trm_step_profile product, sum;
-    trm_graph *g;
-    const trm_graph_options options = {0};
-    trm_status status = trm_graph_create(&options, &g, err);
-    if (status != TRM_OK) {
-        return status;
+/* Of the largest measured working set that is no larger than what must be held. */
+static double bandwidth_at(const trm_machine_peak *p, double bytes) {
+    double rate = p->memory_count > 0 ? p->memory[0].bytes_per_second : 0;
+    for (int32_t i = 1; i < p->memory_count && (double)p->memory[i].bytes <= bytes; i++) {
+        rate = p->memory[i].bytes_per_second;
     }
-    trm_node a = trm_input(g, "a", TRM_FLOAT32, trm_shape_of(SIDE, SIDE));
-    trm_node b = trm_input(g, "b", TRM_FLOAT32, trm_shape_of(SIDE, SIDE));
-    status = profile_graph(o, g, trm_matmul(g, a, b, false, false), &product, err);
-    trm_graph_destroy(g);
-    if (status != TRM_OK || (status = trm_graph_create(&options, &g, err)) != TRM_OK) {
-        return status;
-    }
-    a = trm_input(g, "a", TRM_FLOAT32, trm_shape_of(LENGTH));
-    b = trm_input(g, "b", TRM_FLOAT32, trm_shape_of(LENGTH));
-    status = profile_graph(o, g, trm_add(g, a, b), &sum, err);
-    trm_graph_destroy(g);
-    if (status == TRM_OK) {
-        *out = (peak){product.flops / product.seconds, sum.bytes / sum.seconds};
-    }
-    return status;
+    return rate;
 }
 
-static double bound_of(const trm_step_profile *s, const peak *p) {
-    double compute = s->flops / p->flops, memory = s->bytes / p->bytes;
+static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
+    bool pairs = s->bfloat16 && p->bfloat16_flops > p->float32_flops;
+    double compute = s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
+    double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes;
+    double memory = s->bytes / bandwidth_at(p, held);
     return compute > memory ? compute : memory;
 }
 
-static void tell_step(const app_context *app, const trm_step_profile *s, const peak *p) {
+static void tell_step(const app_context *app, const trm_step_profile *s, const trm_machine_peak *p) {
     double bound = bound_of(s, p);
     double fraction = s->seconds > 0 ? bound / s->seconds : 0;
     app_say("%-28.28s %-20.20s %-14.14s %3dx %9.3f ms %9.1f GFLOP/s %7.1f GB/s %6.2f\n", s->name, s->kind,
@@ -86,31 +58,50 @@ static void tell_step(const app_context *app, const trm_step_profile *s, const p
     app_json_real("median_seconds", s->seconds);
     app_json_int("repeats", app->o.repeats);
     app_json_real("gflops_per_second", s->seconds > 0 ? s->flops / s->seconds / 1e9 : 0);
+    app_json_real("work_gflops_per_second", s->seconds > 0 ? s->work_flops / s->seconds / 1e9 : 0);
     app_json_real("gb_per_second", s->seconds > 0 ? s->bytes / s->seconds / 1e9 : 0);
+    app_json_real("reuse_bytes", s->reuse_bytes);
     app_json_real("bound_seconds", bound);
     app_json_real("peak_fraction", fraction);
     app_json_close();
 }
 
+static void tell_peak(const trm_machine_peak *p) {
+    app_say("machine, %d threads: %.1f GFLOP/s float32", (int)p->threads, p->float32_flops / 1e9);
+    if (p->bfloat16_flops > 0) {
+        app_say(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
+    }
+    app_say("; triad");
+    for (int32_t i = 0; i < p->memory_count; i++) {
+        char bytes[32];
+        app_say("%s %.1f GB/s in %s", i > 0 ? "," : "", p->memory[i].bytes_per_second / 1e9,
+                app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
+    }
+    app_say("\n");
+}
+
 static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
-                       int32_t count, const peak *p) {
+                       int32_t count, const trm_machine_peak *p) {
     double seconds = 0, bound = 0;
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
         bound += bound_of(&steps[i], p);
     }
-    app_say("sum of all %d steps: %.2f ms; of their bounds: %.2f ms; ratio %.3f\n"
-            "machine: %.1f GFLOP/s (matrix product of 2048), %.1f GB/s (addition of 16 million)\n",
-            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, p->flops / 1e9, p->bytes / 1e9);
+    tell_peak(p);
+    app_say("all %d steps: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f\n", (int)count, seconds * 1e3,
+            bound * 1e3, bound / seconds);
     app_json_open();
     app_json_text("bench", "ops_total");
     app_json_text("model", name);
+    app_json_text("precision", app->o.precision);
     app_json_int("steps", count);
     app_json_real("sum_seconds", seconds);
     app_json_real("bound_seconds", bound);
     app_json_real("bound_fraction", bound / seconds);
-    app_json_real("peak_gflops_per_second", p->flops / 1e9);
-    app_json_real("peak_gb_per_second", p->bytes / 1e9);
+    app_json_real("peak_gflops_per_second", p->float32_flops / 1e9);
+    app_json_real("peak_bfloat16_gflops_per_second", p->bfloat16_flops / 1e9);
+    app_json_real("peak_gb_per_second", p->memory[p->memory_count - 1].bytes_per_second / 1e9);
+    app_json_real("peak_cache_gb_per_second", p->memory[0].bytes_per_second / 1e9);
     app_json_machine(app->o.threads);
     app_json_close();
 }
@@ -129,22 +120,26 @@ static bool is_first(const trm_step_profile *steps, int32_t i) {
 static trm_status measure(const app_context *app, trm_model *model, const char *name, trm_error *err) {
     const trm_step_profile *steps;
     int32_t count;
-    peak p;
-    trm_status status = measure_peak(&app->o, &p, err);
+    trm_machine_peak before, after;
+    trm_status status = trm_machine_measure((int)app->o.threads, &before, err);
     if (status == TRM_OK) {
         status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, &steps, &count, err);
+    }
+    if (status == TRM_OK) {
+        status = trm_machine_measure((int)app->o.threads, &after, err);
     }
     if (status != TRM_OK) {
         return status;
     }
-    app_say("%-28s %-20s %-14s %4s %12s %17s %12s %6s\n", "operator", "kind", "algorithm", "same", "median",
-            "arithmetic", "memory", "peak");
+    raise_peak(&before, &after);
+    app_say("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same", "median",
+            "arithmetic", "memory", "of peak");
     for (int32_t i = 0; i < count; i++) {
         if (is_first(steps, i)) {
-            tell_step(app, &steps[i], &p);
+            tell_step(app, &steps[i], &before);
         }
     }
-    tell_total(app, name, steps, count, &p);
+    tell_total(app, name, steps, count, &before);
     return TRM_OK;
 }
 

@@ -1,6 +1,7 @@
 /* The program as people and scripts read it. */
 #include "exec/exec.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -179,6 +180,43 @@ static int32_t equal_steps(const trm_program *p, const trmi_step *step) {
     return same;
 }
 
+static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
+    for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
+        int32_t other = i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
+        if (other != 0 && p->buffers[other].arena == b->arena && p->buffers[other].offset == b->offset) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The farthest of the inputs that are at least half as large as the largest; one step is behind us
+ * when a step is repeated, so that the search goes around. */
+static double reuse_bytes(const trm_program *p, int32_t index) {
+    const trmi_step *step = &p->steps[index];
+    int64_t largest = 0;
+    double farthest = 0;
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        largest = trmi_max_i64(largest, p->buffers[step->inputs[i]].bytes);
+    }
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        const trmi_buffer *b = &p->buffers[step->inputs[i]];
+        if (step->inputs[i] == 0 || 2 * b->bytes < largest) {
+            continue;
+        }
+        double bytes = step->cost.bytes;
+        for (int32_t back = 1; back < p->steps_count; back++) {
+            const trmi_step *before = &p->steps[(index - back + p->steps_count) % p->steps_count];
+            if (touches(p, before, b)) {
+                break;
+            }
+            bytes += before->cost.bytes;
+        }
+        farthest = bytes > farthest ? bytes : farthest;
+    }
+    return farthest;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -212,6 +250,9 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, const trm_step_profile 
             .name = step->name, .kind = kind_of(step), .algorithm = step->algorithm,
             .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
             .seconds = mine[repeats / 2], .flops = step->cost.flops, .bytes = step->cost.bytes,
+            .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
+            .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
+            .reuse_bytes = reuse_bytes(p, i),
             .same = equal_steps(p, step)};
     }
     *out = exec->profile;

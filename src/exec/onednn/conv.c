@@ -99,7 +99,11 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     }
     b->direction = problem.direction;
     /* Shown by --explain; the program is not const, only a kernel's view of it is. */
-    ((trmi_step *)(uintptr_t)k->step)->algorithm = b->algorithm->name;
+    trmi_step *shown = (trmi_step *)(uintptr_t)k->step;
+    shown->algorithm = b->algorithm->name;
+    double work = trmi_conv_work(&problem);
+    double less = b->algorithm->work != NULL ? b->algorithm->work(&problem) : work;
+    shown->work_flops = less < work ? less : work;
     k->state = b;
     k->run = conv_run;
     k->destroy = conv_destroy;

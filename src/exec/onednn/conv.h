@@ -34,6 +34,8 @@ typedef struct trmi_conv_algorithm {
     bool (*can)(const trmi_conv_problem *problem);
     /* Expected seconds by the built-in model: the ranking without measurement. */
     double (*guess)(const trmi_conv_problem *problem, int threads);
+    /* Flops that it does, when fewer than trmi_conv_work; NULL = that. */
+    double (*work)(const trmi_conv_problem *problem);
     /* UNSUPPORTED when it cannot after all. `scratch` is what run needs. */
     trm_status (*create)(trmi_onednn *backend, const trmi_conv_problem *problem, void **state,
                          int64_t *scratch, trm_error *err);
@@ -64,6 +66,8 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
                           trmi_conv_problem *problem);
 /* Multiply-adds times two, padding counted (the convention of every table). */
 double trmi_conv_flops(const trmi_conv_problem *problem);
+/* What any algorithm of the definition must do: padding not counted. */
+double trmi_conv_work(const trmi_conv_problem *problem);
 /* The text under which the tuning file knows it. */
 const char *trmi_conv_key(const trmi_conv_problem *problem, char *text, size_t size);
 /* Elements of the three tensors. */

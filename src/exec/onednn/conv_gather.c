@@ -208,6 +208,8 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
 
 static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
     float *packed = (float *)args->scratch;
+    /* Neighbours go to one thread, whose prefetches reach into the next, while there are many. */
+    int chunk = c->tasks_count >= 16 * (int64_t)c->threads ? 4 : 1;
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
@@ -215,7 +217,7 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
         pack_all(c, args->weights, packed);
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, chunk)
         for (int64_t i = 0; i < c->tasks_count; i++) {
             run_rows(c, args, input, out, packed, &c->tasks[i], &w);
         }
@@ -288,10 +290,21 @@ static double gather_guess(const trmi_conv_problem *p, int threads) {
     return flops / rate / threads + 10e-6;
 }
 
-static bool plan_tall(gather_conv *c) {
-    int64_t total = 0;
+/* Rows of a task at most: few tasks are made smaller, so that all threads have some. A row's sums do
+ * not depend on its task. */
+static int64_t task_rows(const gather_conv *c) {
+    int64_t rows = 0, least = 2 * c->isa->mr;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
-        c->tasks_count += (c->g.groups[i].rows + ROWS - 1) / ROWS;
+        rows += c->g.groups[i].rows;
+    }
+    int64_t share = trmi_round_up(rows / (2 * c->threads) + 1, c->isa->mr);
+    return trmi_min_i64(ROWS, trmi_max_i64(least, share));
+}
+
+static bool plan_tall(gather_conv *c) {
+    int64_t total = 0, most = task_rows(c);
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        c->tasks_count += (c->g.groups[i].rows + most - 1) / most;
     }
     c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
     c->block_at =
@@ -302,7 +315,7 @@ static bool plan_tall(gather_conv *c) {
     task *t = c->tasks;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         const trmi_conv_group *group = &c->g.groups[i];
-        int64_t parts = (group->rows + ROWS - 1) / ROWS, row = 0;
+        int64_t parts = (group->rows + most - 1) / most, row = 0;
         for (int64_t k = 0; k < parts; k++, t++) {
             int64_t rows = group->rows / parts + (k < group->rows % parts);
             *t = (task){.group = group, .row = row, .rows = rows};
@@ -315,6 +328,16 @@ static bool plan_tall(gather_conv *c) {
     }
     c->shared_floats = trmi_round_up(total, 16);
     return true;
+}
+
+/* Few rows in all; or few in each group, and no weights that several groups read (data, strided). */
+static bool is_wide(const gather_conv *c) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        most = trmi_max_i64(most, c->g.groups[i].rows);
+    }
+    return c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS ||
+           (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count);
 }
 
 static bool plan_wide(gather_conv *c) {
@@ -363,7 +386,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
     c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
-    c->wide = c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS;
+    c->wide = is_wide(c);
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");

@@ -81,6 +81,23 @@ double trmi_conv_flops(const trmi_conv_problem *p) {
     return 2.0 * (double)trmi_conv_result_count(p) * (double)(p->c / p->groups * p->kh * p->kw);
 }
 
+/* Pairs of (output position, tap) of one dimension that meet inside the image. */
+static double meetings(const trmi_conv_problem *p, int d) {
+    int64_t out = d == 0 ? p->oh : p->ow, in = d == 0 ? p->h : p->w, taps = d == 0 ? p->kh : p->kw;
+    int64_t count = 0;
+    for (int64_t i = 0; i < out; i++) {
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t at = i * p->stride[d] - p->pad[2 * d] + t * p->dilation[d];
+            count += at >= 0 && at < in;
+        }
+    }
+    return (double)count;
+}
+
+double trmi_conv_work(const trmi_conv_problem *p) {
+    return 2.0 * (double)(p->n * p->o * (p->c / p->groups)) * meetings(p, 0) * meetings(p, 1);
+}
+
 static char type_letter(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 'f'; }
 
 const char *trmi_conv_key(const trmi_conv_problem *p, char *text, size_t size) {

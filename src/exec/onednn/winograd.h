@@ -16,6 +16,8 @@ typedef struct trmi_winograd_tiles {
 
 /* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
 bool trmi_winograd_can(const trmi_conv_problem *p);
+/* Multiply-adds of the 36 products per tile; the transforms are not counted. */
+double trmi_winograd_work(const trmi_conv_problem *p);
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p);
 /* The patch's pixels; `zero` (in_c elements of zero) stands for those outside. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,

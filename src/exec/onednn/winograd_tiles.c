@@ -60,3 +60,9 @@ void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *out
         }
     }
 }
+
+double trmi_winograd_work(const trmi_conv_problem *p) {
+    trmi_winograd_tiles t;
+    trmi_winograd_tiles_init(&t, p);
+    return 2.0 * TRMI_WINO_XI * (double)t.count * (double)p->c * (double)p->o;
+}

@@ -1,0 +1,2 @@
+#define PEAK_TABLE trmi_peak_plain
+#include "exec/peak_body.h"
