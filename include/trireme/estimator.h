@@ -115,6 +115,9 @@ typedef struct trm_job_result {
     bool has_evaluation;       /* of this process: evaluator, local, and a chief without evaluator */
     trm_evaluation evaluation; /* the last */
     uint64_t evaluated_step;
+    /* The chief's: how often the rows of dense variables have been updated. Both are the number of pushes when
+     * each was applied exactly once, whoever was killed. */
+    int64_t least_updates, most_updates;
 } trm_job_result;
 
 /* Checks the configuration as a whole.

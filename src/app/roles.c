@@ -183,6 +183,10 @@ static void tell_done(const trm_job_result *result, double seconds) {
     app_json_text("role", trm_role_name(result->role));
     app_json_int("global_step", (int64_t)result->global_step);
     app_json_real("seconds", seconds);
+    if (result->most_updates > 0) {
+        app_json_int("least_updates", result->least_updates);
+        app_json_int("most_updates", result->most_updates);
+    }
     app_json_int("peak_bytes", trm_peak_bytes());
     app_json_close();
 }

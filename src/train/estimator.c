@@ -223,6 +223,11 @@ void trm_estimator_request_stop(trm_estimator *e) {
     }
 }
 
+/* Without a common pace the servers say who reads what, so that nothing is read twice or not at all. */
+bool trmi_estimator_lends(const trm_estimator *e) {
+    return e->has_roles && e->strategy.mode == TRM_PS_ASYNC && !e->strategy.hybrid;
+}
+
 /* ---- for the roles ------------------------------------------------------------------------------ */
 
 bool trmi_estimator_stopped(const trm_estimator *e) { return atomic_load(&e->stop) != 0; }
@@ -274,7 +279,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn, void *params,
                                trm_dataset **out, trm_error *err) {
     trm_input_context context = {.mode = mode, .pipelines = 1, .seed = e->config.tf_random_seed};
-    if (mode == TRM_MODE_TRAIN && e->trainer >= 0) {
+    if (mode == TRM_MODE_TRAIN && e->trainer >= 0 && !trmi_estimator_lends(e)) {
         context.pipelines = e->trainers;
         context.index = e->trainer;
     }

@@ -37,6 +37,7 @@ trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn, void *params,
                                trm_dataset **out, trm_error *err);
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
+bool trmi_estimator_lends(const trm_estimator *e);
 bool trmi_estimator_stopped(const trm_estimator *e);
 /* Sleeps, but not past a request to stop. */
 void trmi_estimator_sleep(const trm_estimator *e, double seconds);

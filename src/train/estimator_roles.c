@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double say_seconds = 30;
+enum { LEASES = 10, LEASE_MAX = 64 }; /* a worker an epoch, so that a slow one does fewer; batches */
 
 /* ---- a server ------------------------------------------------------------------------------------ */
 
@@ -135,8 +136,12 @@ static trm_status build_model(trainer *t, trm_error *err) {
     trm_model_options options;
     TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &options, err));
     options.parallel.comm = t->comm;
+    int64_t batches = trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
+    batches = batches < 1 ? 1 : batches > LEASE_MAX ? LEASE_MAX : batches;
     options.ps = (trm_ps_training){.client = t->client,
                                    .tables_only = e->strategy.hybrid,
+                                   .lease_batches = trmi_estimator_lends(e) ? batches : 0,
+                                   .lease_seconds = e->strategy.timeout_seconds,
                                    .no_prefetch = !e->config.enable_data_pre_proc,
                                    .table = e->strategy.table,
                                    .context = e->strategy.context};
@@ -228,6 +233,9 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
                        (unsigned long long)trm_model_global_step(t->model));
     status = train(t, spec, err);
     out->global_step = trm_model_global_step(t->model);
+    if (status == TRM_OK && e->is_chief) {
+        TRMI_TRY(trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
+    }
     return end_job(t, status, out->global_step, err);
 }
 

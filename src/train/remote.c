@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 1024, CHUNK_SMALLEST = 64, STAGES = 2 };
+enum { CHUNK = 1024, CHUNK_SMALLEST = 64, STAGES = 2, COUNTED = 64 };
 
 /* One gather. The tables of several may be the same. */
 typedef struct lookup {
@@ -60,6 +60,10 @@ struct trmi_remote {
     int32_t next, current; /* stages; current -1 = none */
     trm_ps_batch *reader;  /* of dense variables */
     uint64_t step;         /* asynchronous: never goes back */
+    trm_ps_lease_options lending;
+    trm_ps_lease lease;    /* id 0: none is held */
+    int64_t lent_next;     /* of the lease: the next batch */
+    int64_t read_epoch, read_next; /* where the dataset stands */
     trmi_arena arena;
 };
 
@@ -92,6 +96,9 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o, c
 
 trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi_remote **out,
                               trm_error *err) {
+    if (o->ps.lease_batches > 0 && (trm_ps_client_mode(o->ps.client) != TRM_PS_ASYNC || o->ps.tables_only)) {
+        return TRMI_FAIL(err, TRM_INVALID, "lease_batches: where workers wait for each other, data is dealt by shards");
+    }
     if (o->accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "accumulate %d: with parameter servers each batch is a step; use a larger "
@@ -375,16 +382,20 @@ static trm_status fill_batch(trmi_remote *r, stage *s, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, trm_error *err) {
+trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_ps_lease *lease,
+                             trm_error *err) {
     stage *s = &r->stages[r->next];
     TRMI_TRY(copy_fields(r, s, batch, err));
     TRMI_TRY(find_keys(r, s, err));
     TRMI_TRY(fill_batch(r, s, err));
-    s->place = (trmi_staged){batch->epoch, batch->index, batch->samples};
+    s->place = (trmi_staged){batch->epoch, batch->index, batch->samples,
+                             lease != NULL ? *lease : (trm_ps_lease){0}};
     TRMI_TRY(trm_ps_pull_start(s->batch, err));
     s->filled = true;
     return TRM_OK;
 }
+
+int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->next].place.epoch; }
 
 bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }
 
@@ -446,15 +457,44 @@ static trm_status take_gradients(trmi_remote *r, trm_error *err) {
 
 trm_status trmi_remote_push(trmi_remote *r, double rate, trm_error *err) {
     TRMI_TRY(take_gradients(r, err));
-    const trm_ps_push_options options = {.rate_scale = (float)(rate / r->base_rate)};
     stage *s = &r->stages[r->current];
+    const trm_ps_push_options options = {.rate_scale = (float)(rate / r->base_rate),
+                                         .lease = s->place.lease,
+                                         .position = (s->place.index + 1) * r->compiled->batch};
     r->current = -1;
-    TRMI_TRY(trm_ps_push(s->batch, &options, err));
+    trm_status status = trm_ps_push(s->batch, &options, err);
+    if (status == TRM_CANCELLED) { /* no request to stop: the servers have given its samples away */
+        return TRMI_FAIL(err, TRM_PEER, "%s", err != NULL ? err->message : "");
+    }
+    TRMI_TRY(status);
+    r->step++; /* at least; answers tell of the others' */
     r->step = trmi_remote_step(r);
     return TRM_OK;
 }
 
 trm_status trmi_remote_flush(trmi_remote *r, trm_error *err) { return trm_ps_flush(r->client, err); }
+
+trm_status trmi_remote_counters(trmi_remote *r, int64_t *least, int64_t *most, trm_error *err) {
+    *least = *most = 0;
+    bool first = true;
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        const dense *d = &r->dense[i];
+        int64_t step = d->rows / COUNTED + 1;
+        for (int64_t k = 0; k < d->rows; k += step) {
+            trm_row_info info = {0};
+            trm_status status = trm_ps_row(r->client, d->table, d->keys[k], &info, NULL, NULL, err);
+            if (status != TRM_OK && status != TRM_END) {
+                return status;
+            }
+            *least = first || info.count < *least ? info.count : *least;
+            *most = first || info.count > *most ? info.count : *most;
+            first = false;
+        }
+    }
+    return TRM_OK;
+}
+
+bool trmi_remote_leases(const trmi_remote *r) { return r->options.lease_batches > 0; }
 
 trm_status trmi_remote_read_dense(trmi_remote *r, trm_error *err) {
     trm_ps_batch_clear(r->reader);
@@ -480,4 +520,43 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
 /* The staged batch has its number already, but is not finished. */
 int64_t trmi_remote_position(const trmi_remote *r) {
     return trm_ps_client_next_batch(r->client) - (trmi_remote_is_staged(r) ? 1 : 0);
+}
+
+/* ---- leases ------------------------------------------------------------------------------------- */
+
+void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs) {
+    int64_t batch = r->compiled->batch;
+    r->lending = (trm_ps_lease_options){.samples = trm_dataset_epoch_batches(data) * batch,
+                                        .lease_samples = r->options.lease_batches * batch,
+                                        .epochs = epochs,
+                                        .timeout_seconds = r->options.lease_seconds};
+    r->read_epoch = -1;
+}
+
+static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out, trm_error *err) {
+    if (r->read_epoch != r->lease.epoch || r->read_next != r->lent_next) {
+        TRMI_TRY(trm_dataset_seek(data, r->lease.epoch, r->lent_next, err));
+    }
+    TRMI_TRY(trmi_next_batch(data, out, err));
+    if ((*out)->epoch != r->lease.epoch || (*out)->index != r->lent_next) {
+        return TRMI_FAIL(err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, lent was %lld of %lld",
+                         (long long)(*out)->index, (long long)(*out)->epoch, (long long)r->lent_next,
+                         (long long)r->lease.epoch);
+    }
+    r->read_epoch = r->lease.epoch;
+    r->read_next = r->lent_next + 1;
+    return TRM_OK;
+}
+
+trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
+    int64_t size = r->compiled->batch;
+    if (r->lease.id == 0 || r->lent_next * size >= r->lease.end) {
+        TRMI_TRY(trm_ps_lease_take(r->client, &r->lending, &r->lease, err));
+        r->lent_next = r->lease.begin / size;
+    }
+    const trm_batch *batch;
+    TRMI_TRY(read_lent(r, data, &batch, err));
+    TRMI_TRY(trmi_remote_stage(r, batch, &r->lease, err));
+    r->lent_next++;
+    return TRM_OK;
 }

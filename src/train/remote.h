@@ -26,10 +26,22 @@ void trmi_remote_destroy(trmi_remote *remote);
 /* A batch's place in the data, to be held against what the loop expects. */
 typedef struct trmi_staged {
     int64_t epoch, index, samples;
+    trm_ps_lease lease; /* id 0 = none */
 } trmi_staged;
 
+/* remote_leases.c: data lent by the servers. */
+bool trmi_remote_leases(const trmi_remote *remote);
+/* What there is to lend: whole batches of the dataset, so many epochs (0 = no end). */
+void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs);
+/* Reads the next batch that is this worker's and stages it.
+ *   error  TRM_END: all are used; TRM_PENDING: others still work on the last of this epoch, ask again */
+trm_status trmi_remote_stage_lent(trmi_remote *remote, trm_dataset *data, trm_error *err);
+/* The staged batch's epoch. */
+int64_t trmi_remote_staged_epoch(const trmi_remote *remote);
+
 /* Copies the batch and asks for its rows. At most one batch is staged and not begun. */
-trm_status trmi_remote_stage(trmi_remote *remote, const trm_batch *batch, trm_error *err);
+trm_status trmi_remote_stage(trmi_remote *remote, const trm_batch *batch, const trm_ps_lease *lease,
+                             trm_error *err);
 bool trmi_remote_is_staged(const trmi_remote *remote);
 /* Waits for the staged batch's rows and feeds the program with them and with the batch. */
 trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged *out, trm_error *err);
@@ -45,6 +57,10 @@ trm_status trmi_remote_read_dense(trmi_remote *remote, trm_error *err);
 uint64_t trmi_remote_step(const trmi_remote *remote);
 /* Batches that this worker has finished, in its earlier lives too, as far as the servers know. */
 int64_t trmi_remote_position(const trmi_remote *remote);
+
+/* How often the rows of dense variables have been updated, the least and the most often: equal, and the number of
+ * batches, when each push was applied exactly once.   error  those of trm_ps_row */
+trm_status trmi_remote_counters(trmi_remote *remote, int64_t *least, int64_t *most, trm_error *err);
 
 /* Tables as described in the graph. */
 int32_t trmi_remote_table_count(const trmi_remote *remote);

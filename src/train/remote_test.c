@@ -236,6 +236,107 @@ static void asynchronous_workers_share_the_step(void **state) {
     free(workers);
 }
 
+/* ---- data lent by the servers ------------------------------------------------------------------------ */
+
+/* Samples are told apart by their first dense value. */
+typedef struct history {
+    pthread_mutex_t mutex;
+    float used[4 * ROWS];
+    int count;
+} history;
+
+typedef struct borrower {
+    history *all;
+    trm_ps_server **servers;
+    int number, quits_after, steps; /* quits_after 0: at the end */
+    trm_status status;
+    trm_error err;
+    pthread_t thread;
+} borrower;
+
+static trm_status note_samples(void *context, const trm_progress *p, trm_error *err) {
+    borrower *b = context;
+    trm_tensor dense;
+    trm_status status = trm_exec_input(trm_model_exec(p->model), "dense", &dense, err);
+    pthread_mutex_lock(&b->all->mutex);
+    for (int i = 0; status == TRM_OK && i < dense.shape.dim[0] && b->all->count < 4 * ROWS; i++) {
+        b->all->used[b->all->count++] = ((const float *)dense.data)[i * DENSE];
+    }
+    pthread_mutex_unlock(&b->all->mutex);
+    b->steps++;
+    return status;
+}
+
+static trm_status quit(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    (void)err;
+    const borrower *b = context;
+    return b->quits_after > 0 && b->steps >= b->quits_after ? TRM_END : TRM_OK;
+}
+
+static void *borrower_main(void *context) {
+    borrower *b = context;
+    const setting s = {.workers = 1, .optimizer = {.kind = TRM_SGD}, .backend = "ref"};
+    trm_ps_client *client;
+    trm_model *model;
+    trm_dataset *data = clicks(1, 0); /* all of it, BATCH at a time */
+    b->status = trm_ps_client_create(&(trm_ps_client_options){.local = b->servers, .servers = 2,
+                                         .worker = b->number, .timeout_seconds = 30}, &client, &b->err);
+    if (b->status == TRM_OK) {
+        trm_model_options o = options_of(&s, data);
+        o.ps = (trm_ps_training){.client = client, .lease_batches = 3};
+        b->status = trm_model_create(&o, &model, &b->err);
+        if (b->status == TRM_OK) {
+            b->status = trm_model_train(model, &(trm_train_options){.data = data, .epochs = 3,
+                                            .callbacks = {{.on_gradients = note_samples, .on_step_end = quit,
+                                                           .context = b}}}, &b->err);
+            trm_model_destroy(model);
+        }
+        trm_ps_client_destroy(client);
+    }
+    trm_dataset_destroy(data);
+    return NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void each_sample_is_used_once_an_epoch(void **state) {
+    enum { WORKERS = 3, BATCHES = 3 * (ROWS / BATCH) };
+    history *all = calloc(1, sizeof *all);
+    borrower b[WORKERS];
+    trm_ps_server *servers[2];
+    trm_error err;
+    pthread_mutex_init(&all->mutex, NULL);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.server = i, .servers = 2, .shards = 2,
+                                         .workers = WORKERS, .memory_bytes = 1 << 26}, &servers[i], &err), err);
+    }
+    for (int i = 0; i < WORKERS; i++) { /* worker 1 leaves early: what it was lent goes to others */
+        b[i] = (borrower){.all = all, .servers = servers, .number = i, .quits_after = i == 1 ? 4 : 0};
+        assert_int_equal(pthread_create(&b[i].thread, NULL, borrower_main, &b[i]), 0);
+    }
+    int steps = 0;
+    for (int i = 0; i < WORKERS; i++) {
+        pthread_join(b[i].thread, NULL);
+        CHECK_OK(b[i].status, b[i].err);
+        steps += b[i].steps;
+    }
+    assert_int_equal(steps, BATCHES);
+    assert_int_equal(all->count, 3 * ROWS);
+    qsort(all->used, (size_t)all->count, sizeof *all->used, by_value);
+    for (int i = 0; i < all->count; i += 3) { /* each value three times: once an epoch */
+        assert_true(all->used[i] == all->used[i + 2]);
+        assert_true(i + 3 >= all->count || all->used[i] != all->used[i + 3]);
+    }
+    for (int i = 0; i < 2; i++) {
+        trm_ps_server_stop(servers[i]);
+    }
+    free(all);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------------- */
 
 static void impossible_optimizers_are_refused(void **state) {
@@ -267,6 +368,7 @@ int main(void) {
         cmocka_unit_test(synchronous_equals_one_device),
         cmocka_unit_test(four_workers_equal_one_device),
         cmocka_unit_test(asynchronous_workers_share_the_step),
+        cmocka_unit_test(each_sample_is_used_once_an_epoch),
         cmocka_unit_test(impossible_optimizers_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

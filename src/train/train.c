@@ -17,6 +17,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One call of trm_model_train. */
 typedef struct run {
@@ -30,6 +31,7 @@ typedef struct run {
     int64_t batch; /* of the epoch: the next to read */
     double begin, epoch_begin;
     bool finish; /* a hook asked to stop, or there were enough steps */
+    bool used_up; /* leases: no batch is left */
 } run;
 
 /* ---- callbacks ------------------------------------------------------------------------------ */
@@ -110,6 +112,30 @@ static trm_status use_batch(run *r, int64_t epoch, int64_t index, int64_t sample
     return TRM_OK;
 }
 
+/* Data lent by servers. When others still work on an epoch's last batches there is nothing to do yet, but may be. */
+static trm_status stage_lent(run *r, bool wait, trm_error *err) {
+    trmi_remote *remote = r->model->remote;
+    double before = trmi_os_now();
+    trm_status status;
+    while ((status = trmi_remote_stage_lent(remote, r->options->data, err)) == TRM_PENDING && wait &&
+           !atomic_load(&r->model->stop)) {
+        usleep(10000);
+    }
+    r->p.wait_seconds += trmi_os_now() - before;
+    r->used_up = status == TRM_END;
+    return status == TRM_END || status == TRM_PENDING ? TRM_OK : status;
+}
+
+/* Others may wait for the batch that is being computed here: then this one does not wait for them. */
+static trm_status stage_next(run *r, bool wait, trm_error *err) {
+    const trm_batch *batch;
+    if (trmi_remote_leases(r->model->remote)) {
+        return stage_lent(r, wait, err);
+    }
+    TRMI_TRY(read_batch(r, &batch, err));
+    return trmi_remote_stage(r->model->remote, batch, NULL, err);
+}
+
 static bool is_last_step(const run *r) {
     int64_t steps = r->options->steps, epochs = r->options->epochs;
     return (steps > 0 && r->p.global_step + 1 >= (uint64_t)steps) ||
@@ -119,17 +145,17 @@ static bool is_last_step(const run *r) {
 /* Parameters on servers: this batch's rows have been asked for, the next one's are before computing. */
 static trm_status one_remote_batch(run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
-    const trm_batch *batch;
     trmi_staged staged;
     if (!trmi_remote_is_staged(remote)) {
-        TRMI_TRY(read_batch(r, &batch, err));
-        TRMI_TRY(trmi_remote_stage(remote, batch, err));
+        TRMI_TRY(stage_next(r, true, err));
     }
     TRMI_TRY(trmi_remote_begin(remote, &staged, err));
+    if (trmi_remote_leases(remote)) {
+        r->batch = staged.index; /* whatever was lent is due */
+    }
     TRMI_TRY(use_batch(r, staged.epoch, staged.index, staged.samples, err));
     if (!r->model->options.ps.no_prefetch && !is_last_step(r) && !atomic_load(&r->model->stop)) {
-        TRMI_TRY(read_batch(r, &batch, err));
-        TRMI_TRY(trmi_remote_stage(remote, batch, err));
+        TRMI_TRY(stage_next(r, false, err));
     }
     return trm_exec_forward_backward(r->model->train.exec, err);
 }
@@ -218,6 +244,31 @@ static bool must_stop(run *r) {
     return r->finish || is_stopped(r);
 }
 
+/* Leases: an epoch ends here when the next batch lent is of another. */
+static trm_status run_lent_steps(run *r, trm_error *err) {
+    trmi_remote *remote = r->model->remote;
+    while (!must_stop(r)) {
+        if (!trmi_remote_is_staged(remote)) {
+            TRMI_TRY(stage_next(r, true, err));
+        }
+        if (!trmi_remote_is_staged(remote) || trmi_remote_staged_epoch(remote) != r->model->epoch) {
+            break;
+        }
+        TRMI_TRY(one_step(r, err));
+        TRMI_TRY(CALL(r, on_step_end, err));
+    }
+    return TRM_OK;
+}
+
+static bool epoch_goes_on(const run *r) {
+    const trmi_remote *remote = r->model->remote;
+    if (remote == NULL || !trmi_remote_leases(remote)) {
+        return r->model->epoch_step < r->p.epoch_steps;
+    }
+    return !r->used_up &&
+           !(trmi_remote_is_staged(remote) && trmi_remote_staged_epoch(remote) != r->model->epoch);
+}
+
 static trm_status run_steps(run *r, trm_error *err) {
     int64_t first = r->model->epoch_step;
     while (r->model->epoch_step < r->p.epoch_steps && !must_stop(r)) {
@@ -238,6 +289,9 @@ static trm_status run_steps(run *r, trm_error *err) {
 static trm_status next_epoch(run *r, trm_error *err) {
     r->model->epoch++;
     r->model->epoch_step = 0;
+    if (r->model->remote != NULL && trmi_remote_leases(r->model->remote)) {
+        return TRM_OK;
+    }
     int64_t left = trm_dataset_epoch_batches(r->options->data) - r->batch;
     r->batch = 0;
     return left > 0 ? trm_dataset_seek(r->options->data, r->model->epoch, 0, err) : TRM_OK;
@@ -250,8 +304,9 @@ static trm_status one_epoch(run *r, trm_error *err) {
     r->p.wait_seconds = 0;
     r->p.epoch_seconds = 0;
     TRMI_TRY(CALL(r, on_epoch_begin, err));
-    TRMI_TRY(run_steps(r, err));
-    if (r->model->epoch_step < r->p.epoch_steps) {
+    bool lent = r->model->remote != NULL && trmi_remote_leases(r->model->remote);
+    TRMI_TRY(lent ? run_lent_steps(r, err) : run_steps(r, err));
+    if (epoch_goes_on(r)) {
         return TRM_OK; /* stopped in the middle */
     }
     r->p.step = r->model->epoch_step;
@@ -309,14 +364,23 @@ static trm_status begin(run *r, trm_error *err) {
         int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps : o->steps;
         r->rate.total_steps = o->steps > 0 && o->steps < total ? o->steps : total;
     }
-    if (r->model->remote != NULL) { /* the servers know what this worker has done, in earlier lives too */
+    bool lent = r->model->remote != NULL && trmi_remote_leases(r->model->remote);
+    if (r->model->remote != NULL && !lent) { /* the servers know what this worker has done, in earlier lives too */
         int64_t done = trmi_remote_position(r->model->remote);
         r->model->epoch = done / r->p.epoch_steps;
         r->model->epoch_step = done % r->p.epoch_steps;
     }
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
     bool staged = r->model->remote != NULL && trmi_remote_is_staged(r->model->remote);
-    TRMI_TRY(trm_dataset_seek(o->data, r->model->epoch, r->batch + staged, err));
+    if (lent) {
+        trmi_remote_lend(r->model->remote, o->data, o->epochs);
+        TRMI_TRY(staged || must_stop(r) ? TRM_OK : stage_lent(r, true, err));
+        r->model->epoch = trmi_remote_is_staged(r->model->remote)
+                              ? trmi_remote_staged_epoch(r->model->remote)
+                              : r->model->epoch;
+    } else {
+        TRMI_TRY(trm_dataset_seek(o->data, r->model->epoch, r->batch + staged, err));
+    }
     r->p.model = r->model;
     r->p.epoch = r->model->epoch + 1;
     r->p.epochs = o->epochs;
@@ -331,7 +395,8 @@ static trm_status begin(run *r, trm_error *err) {
 static trm_status go(run *r, trm_error *err) {
     TRMI_TRY(take_callbacks(r, err));
     TRMI_TRY(begin(r, err));
-    while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !must_stop(r)) {
+    while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !r->used_up &&
+           !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
     }
     if (r->model->remote != NULL) {
