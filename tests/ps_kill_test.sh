@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Roles of a running job die by SIGKILL, one after the other, and are started again by the launcher: no hang,
+# no batch lost or used twice. PS_KILL_LONG=1: more of them, at more moments.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+samples=8000 batch=20 epochs=2
+[ -n "${PS_KILL_LONG:-}" ] && epochs=10
+updates=$((samples / batch * epochs))
+
+# Process of a role ("worker 0"): the one whose TF_CONFIG says so.
+process() {
+    local task="\"task\": {\"type\": \"${1% *}\", \"index\": ${1#* }}"
+    for p in $(pgrep -f "$trireme train lenet.*--output $work/run"); do
+        tr '\0' '\n' 2> /dev/null < "/proc/$p/environ" | grep -qF "$task" && echo "$p" && return
+    done
+}
+dies() {
+    local p
+    p=$(process "$1")
+    [ -n "$p" ] && kill -9 "$p" && echo "killed $1 after $(find "$work/run" -name 'ckpt-*' 2> /dev/null | grep -c .) checkpoints" && return
+    fail "no process of $1"
+}
+
+job() { # MODE SERVERS EXPECTED-UPDATES VICTIMS...
+    local mode=$1 servers=$2 expected=$3 pid code
+    shift 3
+    rm -rf run device* ps? evaluator0
+    timeout 120 "$trireme" train lenet --data synth --synth-train $samples --synth-test 200 --batch-size $batch \
+        --epochs $epochs --seed 3 -n 2 --ps "$servers" --mode "$mode" --evaluator --output "$work/run" \
+        --restarts 20 --save-every-steps 100 --log-every 50 --json > job.json 2> job.err &
+    pid=$!
+    for victim in "$@"; do
+        sleep "${PAUSE:-0.7}"
+        kill -0 $pid 2> /dev/null || break
+        dies "$victim"
+    done
+    wait $pid
+    code=$?
+    [ $code = 0 ] || { fail "$mode: exit code $code: $(tail -n 5 job.err)"; return; }
+    python3 - "$expected" << 'END' || fail "$mode after $*"
+import json, sys
+events = [json.loads(l) for l in open("job.json") if l.startswith("{")]
+done = [e for e in events if e["event"] == "done"][-1]
+evals = [e for e in events if e["event"] == "eval"]
+print("updates of dense rows", done["least_updates"], "to", done["most_updates"], "expected", sys.argv[1],
+      "; evaluations", len(evals), "last loss", evals[-1]["loss"] if evals else None)
+assert done["least_updates"] == done["most_updates"] == int(sys.argv[1]), done
+assert evals, "no evaluation"
+END
+    [ "$(grep -o '"state": "[a-z]*"' run/job.json)" = '"state": "done"' ] || fail "$mode: $(cat run/job.json)"
+}
+
+job async 1 $updates 'worker 1' 'ps 0' 'worker 0' 'evaluator 0'
+job sync 1 $((updates / 2)) 'worker 0' 'ps 0' 'worker 1' 'evaluator 0'
+if [ -n "${PS_KILL_LONG:-}" ]; then
+    for pause in 0.2 0.5 1.1 1.7; do
+        PAUSE=$pause
+        job async 2 $updates 'ps 1' 'worker 1' 'worker 0' 'ps 0' 'evaluator 0' 'worker 0' 'ps 1'
+        job sync 2 $((updates / 2)) 'worker 1' 'ps 1' 'ps 0' 'worker 0' 'evaluator 0' 'worker 1'
+        job async 1 $updates 'ps 0' 'ps 0' 'worker 0' 'worker 0' 'worker 1' 'worker 1'
+    done
+fi
+exit $failed
