@@ -57,6 +57,12 @@ int main(int argc, char **argv) {
     }
     for (int rank = 0; rank < ranks; rank++) {
         if (fork() == 0) {
+            cpu_set_t cpus; /* one CPU each where there are enough, as mpiexec and trireme run bind them */
+            CPU_ZERO(&cpus);
+            CPU_SET(rank, &cpus);
+            if (ranks <= sysconf(_SC_NPROCESSORS_ONLN)) {
+                sched_setaffinity(0, sizeof cpus, &cpus);
+            }
             _exit(run(job, rank, ranks, sizes, count > 0 ? count : 6));
         }
     }

@@ -60,10 +60,10 @@ function median(list,   n, a, i, j, t) {
 END {
     for (i = 1; i <= sizes; i++) for (k = 1; k <= count; k++) { key = peers[k] " " order[i]; if (key in us)
         printf "{\"peer\":\"%s\",\"n\":%d,\"bytes\":%s,\"microseconds\":%.3f,\"minimum\":%.3f}\n", peers[k], ranks, order[i], median(us[key]), median(low[key]) }
-    printf "%12s %14s %22s %10s %12s %10s\n", "bytes", "trireme us", "best MPI us", "ratio", "ratio(min)", "of bound" > "/dev/stderr"
+    printf("%12s %14s %25s %7s %10s %12s\n", "bytes", "trireme us", "best MPI us", "ratio", "ratio(min)", "of bound") > "/dev/stderr"
     for (i = 1; i <= sizes; i++) { best = 0; least = 0; who = "-"
         for (k = 1; k <= count; k++) { key = peers[k] " " order[i]; if (peers[k] == "trireme" || !(key in us)) continue
             v = median(us[key]); m = median(low[key]); if (best == 0 || v < best) { best = v; who = peers[k] } if (least == 0 || m < least) least = m }
         ours = median(us["trireme " order[i]]); lowest = median(low["trireme " order[i]])
-        printf "%12s %14.3f %10.3f %-14s %7.2f %10.2f %12.2f\n", order[i], ours, best, who, ours > 0 ? best / ours : 0, lowest > 0 ? least / lowest : 0, median(fraction[order[i]]) > "/dev/stderr" }
+        printf("%12s %14.3f %10.3f %-14s %7.2f %10.2f %12.2f\n", order[i], ours, best, who, (ours > 0 ? best / ours : 0), (lowest > 0 ? least / lowest : 0), median(fraction[order[i]])) > "/dev/stderr" }
 }'

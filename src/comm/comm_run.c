@@ -21,13 +21,20 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
     for (int64_t i = 0; i < request->message_count; i++) {
         trmi_message *m = &request->messages[i];
         uint32_t *held = m->receive ? comm->turn_received : comm->turn_sent;
-        if (m->done || held[m->rank] == turn) {
-            status = m->done ? status : TRM_PENDING;
+        if (m->done) {
             continue;
         }
         int64_t before = m->moved;
         bool started = m->started;
         trmi_engine *engine = engine_for(comm, m);
+        if (held[m->rank] == turn) {
+            status = TRM_PENDING;
+            if (!started && engine->table->start != NULL) {
+                TRMI_TRY(engine->table->start(engine, m, err));
+                *moved = true;
+            }
+            continue;
+        }
         TRMI_TRY(engine->table->progress(engine, m, err));
         *moved |= m->done || m->moved != before || m->started != started;
         if (!m->done) {

@@ -70,6 +70,8 @@ typedef struct trmi_engine_table {
     /* Moves a message as far as it goes without waiting; sets message->done. Messages of one direction
      * and peer are offered in order, the next one only after the one before is done. */
     trm_status (*progress)(trmi_engine *engine, trmi_message *message, trm_error *err);
+    /* Gets a message under way behind those before it; sets message->started. NULL: progress does. */
+    trm_status (*start)(trmi_engine *engine, trmi_message *message, trm_error *err);
     /* Sleeps until something may have changed for messages, at most `seconds`. */
     void (*idle)(trmi_engine *engine, double seconds);
     void (*destroy)(trmi_engine *engine);

@@ -168,25 +168,30 @@ static trmi_transfer *take_transfer(trmi_net *net) {
                                : trmi_alloc(sizeof(trmi_transfer));
 }
 
+static trm_status net_start(trmi_engine *engine, trmi_message *m, trm_error *err) {
+    trmi_net *net = (trmi_net *)(void *)engine;
+    trmi_transfer *t = take_transfer(net);
+    if (t == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
+    }
+    uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
+    *t = (trmi_transfer){.receive = m->receive, .peer = m->peer,
+                         .channel = TRMI_CHANNEL_MESSAGE, .data = m->buffer,
+                         .bytes = (uint64_t)m->bytes,
+                         .tag = {.sequence = (*number)++,
+                                 .signature = {m->signature, (uint64_t)m->bytes}}};
+    m->handle = t;
+    m->started = true;
+    return net->transport->table->start(net->transport, t, err);
+}
+
 static trm_status net_progress(trmi_engine *engine, trmi_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     trm_error cause = {.status = TRM_OK};
-    trmi_transfer *t = m->handle;
     if (!m->started) {
-        t = take_transfer(net);
-        if (t == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
-        }
-        uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
-        *t = (trmi_transfer){.receive = m->receive, .peer = m->peer,
-                             .channel = TRMI_CHANNEL_MESSAGE, .data = m->buffer,
-                             .bytes = (uint64_t)m->bytes,
-                             .tag = {.sequence = (*number)++,
-                                     .signature = {m->signature, (uint64_t)m->bytes}}};
-        m->handle = t;
-        m->started = true;
-        TRMI_TRY(net->transport->table->start(net->transport, t, err));
+        TRMI_TRY(net_start(engine, m, err));
     }
+    const trmi_transfer *t = m->handle;
     bool moved = false;
     trm_status status = net->transport->table->progress(net->transport, &moved, &cause);
     if (status != TRM_OK) {
@@ -196,7 +201,7 @@ static trm_status net_progress(trmi_engine *engine, trmi_message *m, trm_error *
     m->done = t->done;
     if (m->done && trmi_grow((void **)&net->free_transfers, &net->free_capacity,
                              net->free_count + 1, sizeof *net->free_transfers)) {
-        net->free_transfers[net->free_count++] = t;
+        net->free_transfers[net->free_count++] = m->handle;
         m->handle = NULL;
     }
     return TRM_OK;
@@ -236,6 +241,7 @@ static const trmi_engine_table net_table = {
     .name = "net",
     .run = net_run,
     .progress = net_progress,
+    .start = net_start,
     .idle = net_idle,
     .destroy = net_destroy,
 };

@@ -112,6 +112,49 @@ static void strict_over_networks(void **state) {
     ranks_run(5, 0, false, strict_sum, &given, "strict over sim");
 }
 
+/* What the three settings do: false measures the network, true takes fixed figures and gives the same bits
+ * again, strict gives those of the sum in rank order, which a ring does not. */
+static void one_order(rank_context *context) {
+    enum { COUNT = 4099, TURNS = 2 };
+    static const trm_deterministic orders[] = {TRM_DETERMINISTIC_FALSE, TRM_DETERMINISTIC_TRUE,
+                                               TRM_DETERMINISTIC_STRICT};
+    trm_error err = {.status = 0};
+    float bits[3][TURNS][COUNT];
+    for (int o = 0; o < 3; o++) {
+        for (int turn = 0; turn < TURNS; turn++) {
+            trm_comm_options options = {.engine = "tcp", .algorithm = "ring",
+                                        .deterministic = orders[o]};
+            trmi_bootstrap *boot = NULL;
+            trm_comm *comm = NULL;
+            EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
+            EXPECT_OK(trm_comm_create(boot, &options, &comm, &err), err);
+            const trmi_model fixed = trmi_model_default();
+            const trmi_net *net = (const trmi_net *)(const void *)comm->net;
+            bool same = memcmp(&net->model, &fixed, sizeof fixed) == 0;
+            EXPECT(same == (orders[o] != TRM_DETERMINISTIC_FALSE), "order %d: figures", o);
+            for (int i = 0; i < COUNT; i++) {
+                bits[o][turn][i] = wild(context->rank, i);
+            }
+            EXPECT_OK(trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCE_SUM,
+                                         &err), err);
+            trm_comm_destroy(comm);
+            boot->table->destroy(boot);
+        }
+    }
+    EXPECT(memcmp(bits[1][0], bits[1][1], sizeof bits[1][0]) == 0, "true: other bits");
+    EXPECT(memcmp(bits[2][0], bits[2][1], sizeof bits[2][0]) == 0, "strict: other bits");
+    EXPECT(memcmp(bits[1][0], bits[2][0], sizeof bits[1][0]) != 0, "a ring sums in rank order?");
+    for (int i = 0; i < COUNT; i++) {
+        float sum = wild(0, i);
+        for (int r = 1; r < context->size; r++) {
+            sum += wild(r, i);
+        }
+        EXPECT(bits[2][0][i] == sum, "strict: element %d", i);
+    }
+}
+
+static void three_orders(void **state) { ranks_run(5, 1, false, one_order, NULL, "three orders"); }
+
 /* 300 ones in bf16 over a ring: partial sums that were rounded to bf16 would stop at 256. */
 static void wide_partials(rank_context *context) {
     OPEN_COMM();
@@ -383,6 +426,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(simulated),            cmocka_unit_test(by_each_algorithm),
         cmocka_unit_test(tcp_flat),             cmocka_unit_test(two_levels),
+        cmocka_unit_test(three_orders),
         cmocka_unit_test(strict_over_networks), cmocka_unit_test(partials_keep_their_bits),
         cmocka_unit_test(messages),             cmocka_unit_test(faults_are_named),
         cmocka_unit_test(disagreement),         cmocka_unit_test(killed_over_tcp),

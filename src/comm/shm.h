@@ -28,7 +28,7 @@
 
 enum {
     TRMI_SHM_SMALL_BYTES = 4096, /* what fits a slot is sent through it... */
-    TRMI_SHM_CARRY_BYTES = 192,  /* ...sums beyond this only if peers cannot reach the buffers */
+    TRMI_SHM_CARRY_BYTES = 512,  /* ...sums beyond this only if peers cannot reach the buffers */
     TRMI_SHM_REGIONS = 256,      /* shared buffers of one rank */
     TRMI_SHM_CELLS = 8,
     TRMI_SHM_CELL_BYTES = 16384,

@@ -3,7 +3,8 @@
  *
  *   tag (64 bits)   part 1 | channel 1 | sender 30 | number 32
  *   transfer        part 0: head, with the payload behind it if that is at most SMALL bytes
- *                   part 1: the payload alone, if it is larger; received once the head was approved
+ *                   part 1: the payload alone, if it is larger: sent at once, received once the head
+ *                   was approved (UCX keeps it at the sender until then)
  *
  * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or foreign
  * frame is refused. UCX itself protects neither bytes nor peers; use it on networks that you trust. */
@@ -34,8 +35,8 @@ typedef struct ucx ucx;
 typedef struct pending {
     ucx *owner;
     trmi_transfer *transfer;
-    void *request;  /* of UCX; NULL once complete */
-    ucs_status_t status;
+    int waiting;         /* requests of UCX that are not complete: head, payload */
+    ucs_status_t status; /* of the first that failed */
     bool head_known; /* receive: the head was approved, the payload is on its way */
     uint32_t number;
     struct pending *next;
@@ -84,19 +85,28 @@ static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t
 }
 
 /* --- completions ---------------------------------------------------------------------------------- */
+static void complete(pending *p, ucs_status_t status) {
+    p->status = p->status == UCS_OK ? status : p->status;
+    p->waiting--;
+}
+
+/* What an nbx call returned: an error, done already, or a request that will call back. */
+static void posted(pending *p, ucs_status_ptr_t request) {
+    p->waiting++;
+    if (!UCS_PTR_IS_PTR(request)) {
+        complete(p, UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK);
+    }
+}
+
 static void sent(void *request, ucs_status_t status, void *user) {
-    pending *p = user;
-    p->status = status;
-    p->request = NULL;
+    complete(user, status);
     ucp_request_free(request);
 }
 
 static void received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                      void *user) {
-    pending *p = user;
-    p->status = status;
     (void)info;
-    p->request = NULL;
+    complete(user, status);
     ucp_request_free(request);
 }
 
@@ -115,8 +125,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     ucs_status_ptr_t request =
         ucp_tag_send_nbx(self->peers[t->peer].endpoint, data, bytes,
                          tag_of(part, t->channel, self->base.group.rank, p->number), &param);
-    p->status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
-    p->request = UCS_PTR_IS_PTR(request) ? request : NULL;
+    posted(p, request);
 }
 
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
@@ -127,8 +136,7 @@ static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64
     ucs_status_ptr_t request =
         ucp_tag_recv_nbx(self->worker, data, bytes, tag_of(part, t->channel, t->peer, p->number),
                          UINT64_MAX, &param);
-    p->status = UCS_PTR_IS_ERR(request) ? UCS_PTR_STATUS(request) : UCS_OK;
-    p->request = UCS_PTR_IS_PTR(request) ? request : NULL;
+    posted(p, request);
 }
 
 /* --- transfers ------------------------------------------------------------------------------------ */
@@ -144,6 +152,8 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
     peer *with = &self->peers[t->peer];
     p->owner = self;
     p->transfer = t;
+    p->waiting = 0;
+    p->status = UCS_OK;
     p->head_known = false;
     p->number = t->receive ? with->received[t->channel]++ : with->sent[t->channel]++;
     p->next = self->active;
@@ -164,11 +174,14 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
         memcpy(p->bounce + HEAD_BYTES, t->data, t->bytes);
     }
     post_send(self, p, p->bounce, HEAD_BYTES + (small ? t->bytes : 0), 0);
+    if (!small) {
+        post_send(self, p, t->data, t->bytes, 1);
+    }
     return TRM_OK;
 }
 
-/* The head is here: approves it; true in *complete if the payload was behind it. */
-static trm_status open_head(ucx *self, pending *p, bool *complete, trm_error *err) {
+/* The head is here: approves it; true in *whole if the payload was behind it. */
+static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) {
     trmi_transfer *t = p->transfer;
     const trmi_group *group = &self->base.group;
     frame_head head;
@@ -192,11 +205,11 @@ static trm_status open_head(ucx *self, pending *p, bool *complete, trm_error *er
         if (t->bytes > 0) {
             memcpy(t->data, p->bounce + HEAD_BYTES, t->bytes);
         }
-        *complete = true;
+        *whole = true;
         return TRM_OK;
     }
     post_receive(self, p, t->data, t->bytes, 1);
-    *complete = false;
+    *whole = false;
     return TRM_OK;
 }
 
@@ -209,26 +222,20 @@ static trm_status lost(ucx *self, int32_t rank, ucs_status_t why, trm_error *err
                 group->members[group->rank], group->members[rank]);
 }
 
-/* One step of one transfer whose request is complete. */
+/* One step of one transfer whose requests are complete. */
 static trm_status advance(ucx *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
     if (p->status != UCS_OK) {
         return lost(self, t->peer, p->status, err);
     }
     if (t->receive && !p->head_known) {
-        bool complete = false;
-        trm_status status = open_head(self, p, &complete, err);
-        if (status != TRM_OK || (!complete && p->request != NULL)) {
+        bool whole = false;
+        trm_status status = open_head(self, p, &whole, err);
+        if (status != TRM_OK || (!whole && p->waiting > 0)) {
             return status;
         }
         if (p->status != UCS_OK) {
             return lost(self, t->peer, p->status, err);
-        }
-    } else if (!t->receive && t->bytes > SMALL && !p->head_known) {
-        p->head_known = true;
-        post_send(self, p, t->data, t->bytes, 1);
-        if (p->request != NULL || p->status != UCS_OK) {
-            return p->status != UCS_OK ? lost(self, t->peer, p->status, err) : TRM_OK;
         }
     }
     t->moved = t->bytes;
@@ -243,7 +250,7 @@ static trm_status ucx_progress(trmi_transport *transport, bool *moved, trm_error
     }
     for (pending **at = &self->active; *at != NULL;) {
         pending *p = *at;
-        if (p->request == NULL) {
+        if (p->waiting == 0) {
             trm_status status = advance(self, p, err);
             if (status != TRM_OK) {
                 return status;
