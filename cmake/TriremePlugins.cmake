@@ -13,3 +13,35 @@ if(UCX_FOUND)
   install(TARGETS trireme_comm_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
   set(TRIREME_UCX_TEXT "${UCX_VERSION}, plug-in trireme_comm_ucx.so")
 endif()
+
+# One plug-in for each MPI whose compiler is found: a program is started by one of them and must speak its.
+set(TRIREME_MPI_TEXT "")
+foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
+  find_program(TRIREME_${compiler} ${compiler})
+  if(NOT TRIREME_${compiler})
+    continue()
+  endif()
+  file(WRITE ${CMAKE_BINARY_DIR}/which_mpi.c "#include <mpi.h>\n#ifdef OPEN_MPI\nopenmpi\n#elif defined MPICH_VERSION\nmpich\n#endif\n")
+  execute_process(COMMAND ${TRIREME_${compiler}} -E -P ${CMAKE_BINARY_DIR}/which_mpi.c
+                  OUTPUT_VARIABLE mpi_text ERROR_QUIET RESULT_VARIABLE mpi_result)
+  string(REGEX MATCH "(openmpi|mpich)[ \n]*$" mpi_family "${mpi_text}")
+  string(STRIP "${mpi_family}" mpi_family)
+  if(NOT mpi_result EQUAL 0 OR NOT mpi_family OR TARGET trireme_comm_mpi_${mpi_family})
+    continue()
+  endif()
+  set(mpi_plugin ${CMAKE_BINARY_DIR}/plugins/trireme_comm_mpi_${mpi_family}.so)
+  add_custom_command(OUTPUT ${mpi_plugin}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/plugins
+    COMMAND ${TRIREME_${compiler}} -std=c11 -O2 -g -fPIC -shared -fvisibility=hidden -Wall -Wextra
+            -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include
+            ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c -o ${mpi_plugin}
+    DEPENDS ${CMAKE_SOURCE_DIR}/src/comm/plugins/mpi.c ${CMAKE_SOURCE_DIR}/src/comm/transport.h
+            ${CMAKE_SOURCE_DIR}/src/comm/engine.h
+    COMMENT "plug-in for ${mpi_family}" VERBATIM)
+  add_custom_target(trireme_comm_mpi_${mpi_family} ALL DEPENDS ${mpi_plugin})
+  install(PROGRAMS ${mpi_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+  list(APPEND TRIREME_MPI_TEXT "trireme_comm_mpi_${mpi_family}.so")
+endforeach()
+if(NOT TRIREME_MPI_TEXT)
+  set(TRIREME_MPI_TEXT "no mpicc found (engine mpi is left out)")
+endif()

@@ -109,7 +109,8 @@ typedef enum trm_deterministic {
 /* Zero means the default. Equal on all ranks (checked at creation). */
 typedef struct trm_comm_options {
     /* "auto" (shm inside a host, the network between hosts), "shm", "tcp" (sockets even inside the
-     * host), "ucx", "sim", "mpi". ucx and mpi are plug-ins. */
+     * host), "ucx", "sim", "mpi" (only in processes that mpirun or srun started: theirs is taken). ucx and
+     * mpi are plug-ins. */
     const char *engine;
     const char *plugin_dir; /* where trireme_comm_*.so lie; NULL: beside the program, then the system's */
     /* Overrides the choice by cost, in HCCL_ALGO's form: "ring" for everything, or a list

@@ -51,7 +51,7 @@ typedef struct app_options {
     int64_t deterministic_block;
     bool shard_optimizer, any_address;
     double timeout;
-    const char *op, *sizes, *engine, *dtype;
+    const char *op, *sizes, *engine, *algorithm, *dtype;
     double min_busbw;
     bool private_buffers;
     /* parameter servers */

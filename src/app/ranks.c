@@ -121,7 +121,8 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
     app->ranks = r;
     trm_status status = trm_cluster_join(cluster, NULL, &r->bootstrap, err);
     if (status == TRM_OK) {
-        const trm_comm_options options = {.engine = app->o.engine, .deterministic = order_of(app)};
+        const trm_comm_options options = {.engine = app->o.engine, .algorithm = app->o.algorithm,
+                                          .deterministic = order_of(app)};
         status = trm_comm_create(r->bootstrap, &options, &r->comm, err);
     }
     return status;

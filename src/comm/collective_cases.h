@@ -13,6 +13,7 @@ typedef struct case_run {
     const int64_t *counts; /* ends with -1 */
     bool quick;            /* two types instead of eight */
     const char *address;   /* of this rank; NULL: as the bootstrap says */
+    trmi_bootstrap *boot;  /* the rank's own; NULL: one of context->job */
 } case_run;
 
 /* Small whole numbers, so that every sum is exact in every type. */
@@ -271,7 +272,11 @@ static inline void case_body(rank_context *context) {
         longest = *count > longest ? *count : longest;
     }
     s.capacity = longest * context->size * 8 + 4096;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
+    if (run->boot != NULL) {
+        boot = run->boot;
+    } else {
+        EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &boot, &err), err);
+    }
     boot->address = run->address != NULL ? run->address : boot->address;
     EXPECT_OK(trm_comm_create(boot, &run->options, &s.comm, &err), err);
     for (int buffers = 0; buffers < BUFFER_KINDS; buffers++) {
@@ -297,7 +302,9 @@ static inline void case_body(rank_context *context) {
         }
     }
     trm_comm_destroy(s.comm);
-    boot->table->destroy(boot);
+    if (run->boot == NULL) {
+        boot->table->destroy(boot);
+    }
 }
 
 #endif

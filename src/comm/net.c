@@ -7,11 +7,23 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. */
+/* Which MPI started this process; its own variables say so. NULL: none did. */
+static const char *started_by(void) {
+    if (getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL) {
+        return "mpi_openmpi";
+    }
+    return getenv("PMI_RANK") != NULL || getenv("PMI_ID") != NULL ? "mpi_mpich" : NULL;
+}
+
+/* trireme_comm_NAME.so in the given folder, beside the program, or where the system looks. It stays
+ * until the process ends: MPI and UCX cannot be started twice. An MPI is visible to all, because its
+ * components look for it. */
 static void *open_plugin(const trm_comm *comm, const char *name, char *tried, size_t size) {
+    const int how = RTLD_NOW | RTLD_NODELETE | (strncmp(name, "mpi", 3) == 0 ? RTLD_GLOBAL : RTLD_LOCAL);
     char path[PATH_MAX + 320], self[PATH_MAX] = "";
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
@@ -22,7 +34,7 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
     void *plugin = NULL;
     if (comm->plugin_dir[0] != '\0') {
         snprintf(path, sizeof path, "%s/trireme_comm_%s.so", comm->plugin_dir, name);
-        plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        plugin = dlopen(path, how);
     } else {
         static const char *const places[] = {"%s/trireme_comm_%s.so",
                                              "%s/plugins/trireme_comm_%s.so",
@@ -32,11 +44,11 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(path, sizeof path, places[i], self, name);
 #pragma GCC diagnostic pop
-            plugin = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+            plugin = access(path, R_OK) == 0 ? dlopen(path, how) : NULL;
         }
         if (plugin == NULL) {
             snprintf(path, sizeof path, "trireme_comm_%s.so", name);
-            plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+            plugin = dlopen(path, how);
         }
     }
     if (plugin == NULL) {
@@ -50,6 +62,10 @@ static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {
     char why[160] = "";
+    if (strcmp(name, "mpi") == 0 && (name = started_by()) == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "engine mpi: neither Open MPI nor MPICH has started this process; "
+                         "start it with mpirun or srun, or leave the engine to itself (auto)");
+    }
     *plugin = open_plugin(comm, name, why, sizeof why);
     if (*plugin == NULL) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "engine %s: its plug-in could not be loaded (%.120s)",
@@ -89,16 +105,18 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     const char *name = comm->engine_name;
     bool automatic = strcmp(name, "auto") == 0, shm = strcmp(name, "shm") == 0;
-    bool tcp = strcmp(name, "tcp") == 0, ucx = strcmp(name, "ucx") == 0;
+    bool tcp = strcmp(name, "tcp") == 0;
+    bool plugin = strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 ||
+                  strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
     bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
     trmi_algorithms checked;
     TRMI_TRY(trmi_algorithms_parse(comm->algorithm, &checked, err));
-    if (!automatic && !shm && !tcp && !ucx && !sim) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx or sim expected", name);
+    if (!automatic && !shm && !tcp && !plugin && !sim) {
+        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected", name);
     }
     if (shm && comm->host_count > 1) {
         return TRMI_FAIL(err, TRM_INVALID, "engine shm: the ranks of '%s' are on %d hosts; use auto, "
-                         "tcp or ucx", comm->name, comm->host_count);
+                         "tcp, ucx or mpi", comm->name, comm->host_count);
     }
     if (comm->host_count == 1 && (automatic || shm)) {
         snprintf(comm->engine_text, sizeof comm->engine_text, "shm");

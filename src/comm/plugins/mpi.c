@@ -1,0 +1,363 @@
+/* The MPI transport: bytes between ranks through an MPI library, for systems whose network only that knows.
+ * Compiled once for each MPI found (trireme_comm_mpi_openmpi.so, trireme_comm_mpi_mpich.so) and loaded at run
+ * time by ranks that mpirun or srun started.
+ *
+ *   MPI tag    number of the transfer 13 | channel 1 | part 1        (15 bits: what every MPI has)
+ *   transfer   part 0: head, with the payload behind it if that is at most SMALL bytes
+ *              part 1: the payload alone, if it is larger: sent at once, received once the head was
+ *                      approved; whole blocks first, the rest behind them
+ *
+ * MPI is started with the first transport and ended with the process: it cannot be started twice. After
+ * a failure it is not ended, because that would wait for ranks that are gone. */
+#define _GNU_SOURCE
+#include "comm/transport.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { HEAD_BYTES = 48, SMALL = 4096, BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
+
+typedef struct frame_head {
+    trmi_tag tag;
+    uint64_t bytes;
+    uint64_t check;
+} frame_head;
+_Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
+
+typedef struct pending {
+    trmi_transfer *transfer;
+    MPI_Request requests[PARTS]; /* head, blocks, rest; MPI_REQUEST_NULL once complete */
+    bool head_known;             /* receive: the head was approved */
+    uint32_t number;
+    struct pending *next;
+    char bounce[HEAD_BYTES + SMALL];
+} pending;
+
+typedef struct mpi {
+    trmi_transport base;
+    MPI_Comm comm;
+    MPI_Datatype block;
+    uint64_t key;
+    uint32_t *sent, *received; /* [TRMI_CHANNELS * size] transfers so far */
+    pending *first, **last;    /* started, not done, in order */
+    pending *spare;
+} mpi;
+
+static bool broken; /* a transport ended in the middle of something */
+
+static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text, int a,
+                       int b) {
+    if (err != NULL) {
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->rank = -1;
+        snprintf(err->file, sizeof err->file, "plugins/mpi.c");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(err->message, sizeof err->message, format, text, a, b);
+#pragma GCC diagnostic pop
+    }
+    return status;
+}
+
+static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err) {
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    text[length < 120 ? length : 120] = '\0';
+    return fail(err, TRM_PEER, "MPI (%s): rank %d lost its connection to rank %d", text,
+                self->base.group.members[self->base.group.rank], self->base.group.members[peer]);
+}
+
+static uint64_t check_of(const mpi *self, const frame_head *head) {
+    return XXH3_64bits_withSeed(head, offsetof(frame_head, check), self->key);
+}
+
+static int tag_of(const pending *p, int part) {
+    return (int)(p->number % NUMBERS) << 2 | p->transfer->channel << 1 | part;
+}
+
+/* --- transfers ------------------------------------------------------------------------------------ */
+static int post_payload(mpi *self, pending *p) {
+    trmi_transfer *t = p->transfer;
+    int blocks = (int)(t->bytes / BLOCK), rest = (int)(t->bytes % BLOCK), code = MPI_SUCCESS;
+    char *end = t->data + (uint64_t)blocks * BLOCK;
+    if (blocks > 0) {
+        code = t->receive ? MPI_Irecv(t->data, blocks, self->block, t->peer, tag_of(p, 1), self->comm,
+                                      &p->requests[1])
+                          : MPI_Isend(t->data, blocks, self->block, t->peer, tag_of(p, 1), self->comm,
+                                      &p->requests[1]);
+    }
+    if (rest > 0 && code == MPI_SUCCESS) {
+        code = t->receive ? MPI_Irecv(end, rest, MPI_BYTE, t->peer, tag_of(p, 1), self->comm,
+                                      &p->requests[2])
+                          : MPI_Isend(end, rest, MPI_BYTE, t->peer, tag_of(p, 1), self->comm,
+                                      &p->requests[2]);
+    }
+    return code;
+}
+
+static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+    mpi *self = (mpi *)(void *)transport;
+    pending *p = self->spare;
+    if (p != NULL) {
+        self->spare = p->next;
+    } else if ((p = malloc(sizeof *p)) == NULL) {
+        return fail(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "", t->peer,
+                    self->base.group.size);
+    }
+    uint32_t *count = t->receive ? self->received : self->sent;
+    p->transfer = t;
+    p->head_known = false;
+    p->number = count[t->channel * self->base.group.size + t->peer]++;
+    p->next = NULL;
+    for (int i = 0; i < PARTS; i++) {
+        p->requests[i] = MPI_REQUEST_NULL;
+    }
+    *self->last = p;
+    self->last = &p->next;
+    t->done = false;
+    t->moved = 0;
+    t->handle = p;
+    int code;
+    if (t->receive) {
+        memset(p->bounce, 0, HEAD_BYTES);
+        code = MPI_Irecv(p->bounce, sizeof p->bounce, MPI_BYTE, t->peer, tag_of(p, 0), self->comm,
+                         &p->requests[0]);
+        return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+    }
+    frame_head head = {.tag = t->tag, .bytes = t->bytes};
+    head.check = check_of(self, &head);
+    memcpy(p->bounce, &head, sizeof head);
+    bool small = t->bytes <= SMALL;
+    if (small && t->bytes > 0) {
+        memcpy(p->bounce + HEAD_BYTES, t->data, t->bytes);
+    }
+    code = MPI_Isend(p->bounce, HEAD_BYTES + (small ? (int)t->bytes : 0), MPI_BYTE, t->peer,
+                     tag_of(p, 0), self->comm, &p->requests[0]);
+    if (code == MPI_SUCCESS && !small) {
+        code = post_payload(self, p);
+    }
+    return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+}
+
+/* The head is here: approves it and takes, or asks for, the payload. */
+static trm_status open_head(mpi *self, pending *p, trm_error *err) {
+    trmi_transfer *t = p->transfer;
+    const trmi_group *group = &self->base.group;
+    frame_head head;
+    memcpy(&head, p->bounce, sizeof head);
+    self->base.culprit = t->peer;
+    if (head.check != check_of(self, &head)) {
+        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", "",
+                    group->members[group->rank], group->members[t->peer]);
+    }
+    if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
+        self->base.expected = t;
+        self->base.found = head.tag;
+        self->base.found_bytes = head.bytes;
+        return fail(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
+                    group->members[group->rank], group->members[t->peer]);
+    }
+    self->base.culprit = -1;
+    p->head_known = true;
+    if (t->bytes > SMALL) {
+        int code = post_payload(self, p);
+        return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
+    }
+    if (t->bytes > 0) {
+        memcpy(t->data, p->bounce + HEAD_BYTES, t->bytes);
+    }
+    return TRM_OK;
+}
+
+/* One look at a transfer; transfer->done once nothing of it is left. */
+static trm_status advance(mpi *self, pending *p, trm_error *err) {
+    trmi_transfer *t = p->transfer;
+    MPI_Status ignored[PARTS];
+    for (int looks = 0; looks < 2; looks++) {
+        int complete = 0, code = MPI_Testall(PARTS, p->requests, &complete, ignored);
+        if (code != MPI_SUCCESS) {
+            self->base.culprit = t->peer;
+            return failed(self, code, t->peer, err);
+        }
+        if (!complete) {
+            return TRM_OK;
+        }
+        if (!t->receive || p->head_known) {
+            break;
+        }
+        trm_status status = open_head(self, p, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    t->moved = t->bytes;
+    t->done = true;
+    return TRM_OK;
+}
+
+static trm_status mpi_progress(trmi_transport *transport, bool *moved, trm_error *err) {
+    mpi *self = (mpi *)(void *)transport;
+    for (pending **at = &self->first; *at != NULL;) {
+        pending *p = *at;
+        bool known = p->head_known;
+        trm_status status = advance(self, p, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+        *moved |= p->head_known != known;
+        if (!p->transfer->done) {
+            at = &p->next;
+            continue;
+        }
+        *moved = true;
+        *at = p->next;
+        self->last = p->next == NULL ? at : self->last;
+        p->next = self->spare;
+        self->spare = p;
+    }
+    return TRM_OK;
+}
+
+/* MPI has nothing to sleep on; it moves data only while it is called. */
+static void mpi_wait(trmi_transport *transport, double seconds) {
+    (void)transport;
+    nanosleep(&(struct timespec){.tv_nsec = seconds < 20e-6 ? (long)(seconds * 1e9) : 20000}, NULL);
+}
+
+/* --- life ----------------------------------------------------------------------------------------- */
+static void end_mpi(void) {
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (!ended && !broken) {
+        MPI_Finalize();
+    }
+}
+
+static trm_status start_mpi(trm_error *err) {
+    int started = 0, level = 0;
+    MPI_Initialized(&started);
+    if (started) {
+        MPI_Query_thread(&level);
+    } else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)", "", 0, 0);
+    } else {
+        atexit(end_mpi);
+    }
+    if (level < MPI_THREAD_SERIALIZED) {
+        return fail(err, TRM_UNSUPPORTED, "engine mpi%s: this MPI offers thread level %d, %d (calls "
+                    "from one thread at a time) is needed", "", level, MPI_THREAD_SERIALIZED);
+    }
+    return TRM_OK;
+}
+
+static void mpi_destroy(trmi_transport *transport) {
+    mpi *self = (mpi *)(void *)transport;
+    broken |= self->first != NULL || !trmi_bootstrap_healthy(self->base.group.bootstrap);
+    if (!broken && self->comm != MPI_COMM_NULL) {
+        MPI_Type_free(&self->block);
+        MPI_Comm_free(&self->comm);
+    }
+    *self->last = self->spare;
+    while (self->first != NULL) {
+        pending *next = self->first->next;
+        if (!broken) {
+            free(self->first); /* otherwise MPI may still write into it */
+        }
+        self->first = next;
+    }
+    free(self->sent);
+    free(self->received);
+    free(self);
+}
+
+/* The communicator of this group's ranks, which need not be numbered as MPI numbers them. */
+static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error *err) {
+    const trmi_group *group = &self->base.group;
+    int world = 0, size = 0, *ranks = malloc((size_t)group->size * sizeof *ranks);
+    if (ranks == NULL) {
+        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &world);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    trm_status status = exchange->allgather(exchange->context, &world, sizeof world, ranks, err);
+    bool *seen = calloc((size_t)size, sizeof *seen);
+    for (int32_t r = 0; status == TRM_OK && r < group->size; r++) {
+        bool usable = seen != NULL && ranks[r] >= 0 && ranks[r] < size && !seen[ranks[r]];
+        if (!usable) {
+            status = fail(err, TRM_INVALID, "engine mpi%s: MPI sees %d ranks where this job has %d; start "
+                          "all of them with one mpirun or srun", "", size, group->size);
+        } else {
+            seen[ranks[r]] = true;
+        }
+    }
+    if (status == TRM_OK) {
+        MPI_Group all, some;
+        MPI_Comm_group(MPI_COMM_WORLD, &all);
+        MPI_Group_incl(all, group->size, ranks, &some);
+        int code = MPI_Comm_create_group(MPI_COMM_WORLD, some, 7, &self->comm);
+        MPI_Group_free(&all);
+        MPI_Group_free(&some);
+        if (code != MPI_SUCCESS) {
+            status = fail(err, TRM_IO, "engine mpi%s: no communicator for rank %d of %d", "",
+                          group->rank, group->size);
+        } else {
+            MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
+            MPI_Type_contiguous(BLOCK, MPI_BYTE, &self->block);
+            MPI_Type_commit(&self->block);
+        }
+    }
+    free(seen);
+    free(ranks);
+    return status;
+}
+
+static const trmi_transport_table mpi_table = {
+    .name = "mpi",
+    .start = mpi_start,
+    .progress = mpi_progress,
+    .wait = mpi_wait,
+    .destroy = mpi_destroy,
+};
+
+static trm_status mpi_create(const trmi_group *group, const trmi_exchange *exchange,
+                             trmi_transport **out, trm_error *err) {
+    mpi *self = calloc(1, sizeof *self);
+    uint8_t mac[32];
+    if (self == NULL) {
+        return fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank, group->size);
+    }
+    self->base.table = &mpi_table;
+    self->base.group = *group;
+    self->base.culprit = -1;
+    self->last = &self->first;
+    self->comm = MPI_COMM_NULL;
+    group->bootstrap->table->sign(group->bootstrap, "mpi frame heads", 15, mac);
+    memcpy(&self->key, mac, sizeof self->key);
+    self->sent = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->sent);
+    self->received = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->received);
+    trm_status status = self->sent != NULL && self->received != NULL
+                            ? start_mpi(err)
+                            : fail(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
+                                   group->size);
+    status = status == TRM_OK ? make_comm(self, exchange, err) : status;
+    if (status != TRM_OK) {
+        mpi_destroy(&self->base);
+        return status;
+    }
+    *out = &self->base;
+    return TRM_OK;
+}
+
+TRM_API const trmi_transport_plugin_table trmi_transport_plugin = {
+    .version = TRMI_PLUGIN_VERSION,
+    .name = "mpi",
+    .create = mpi_create,
+};
