@@ -227,7 +227,7 @@ static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err
 /* The newest log from cut `from` on; logs of a job of another form are an error. */
 static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,
                             trm_error *err) {
-    char path[300];
+    char path[600];
     snprintf(path, sizeof path, "%s/log", server->folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
     DIR *dir = opendir(path);
@@ -244,6 +244,11 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
             continue;
         }
         if (servers != (unsigned)server->options.servers || shards != server->shards) {
+            /* Nothing was pushed after the cut: the job had ended well. */
+            snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
+            if (!trmi_shard_log_has_pushes(path)) {
+                continue;
+            }
             status = TRMI_FAIL(err, TRM_INVALID,
                                "%s/%s: a log of %u servers with %u shards; this job has %d with "
                                "%u: start once as before, take a checkpoint, then change",

@@ -96,6 +96,8 @@ void trmi_shard_log_close(trmi_shard *shard);
 trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *options,
                                 trm_error *err);
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
+/* False for a log of tables only: whoever leaves it out loses nothing. */
+bool trmi_shard_log_has_pushes(const char *path);
 /* Applies what a log holds and the shard does not. A torn last record ends it: nobody was told that
  * it had been applied; *valid_bytes is where (cut the file there before appending to it). *pushes
  * counts those applied.   errors  IO, CORRUPT, NOMEM */

@@ -237,6 +237,24 @@ static trm_status replay_one(trmi_shard *shard, const record_head *head, const u
     return status;
 }
 
+bool trmi_shard_log_has_pushes(const char *path) {
+    trmi_mapping map;
+    if (trmi_os_map(path, &map, NULL) != TRM_OK) {
+        return true; /* whoever reads it will say what is wrong */
+    }
+    bool found = false;
+    size_t at = 0;
+    while (!found && at + sizeof(record_head) <= map.bytes) {
+        record_head head;
+        memcpy(&head, map.data + at, sizeof head);
+        found = head.magic != log_magic || head.kind != RECORD_TABLE ||
+                head.body_bytes > map.bytes - at - sizeof head;
+        at += sizeof head + (found ? 0 : head.body_bytes);
+    }
+    trmi_os_unmap(&map);
+    return found;
+}
+
 trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushes,
                              int64_t *valid_bytes, trm_error *err) {
     trmi_mapping map;
