@@ -56,6 +56,8 @@ typedef struct trm_ps_strategy {
     int32_t staleness;      /* BOUNDED */
     int32_t backup_workers; /* SYNC */
     trm_dtype wire;         /* of rows and gradients; 0 = float32 */
+    trm_placement_kind placement; /* of dense variables, as in trm_ps_training */
+    trm_partition partition;
     bool hybrid;            /* dense parameters are reduced among the workers, tables stay on servers */
     /* servers */
     int32_t shards;         /* threads of one server; 0 = its CPUs */

@@ -103,6 +103,10 @@ typedef struct trm_ps_training {
     int64_t lease_batches;
     double lease_seconds;   /* without a batch finished, a worker's range goes to others; 0 = 60 */
     bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed */
+    /* Where dense variables live: rows spread over all servers (default), whole variables or parts of them
+     * in turn, or by their bytes. */
+    trm_placement_kind placement;
+    trm_partition partition;
     /* May change what a table is like before it is declared (rows' dtype, admission, expiry, the
      * optimiser of rows): the same on every worker. */
     void (*table)(void *context, trm_table_options *options);

@@ -56,7 +56,7 @@ typedef struct app_options {
     bool private_buffers;
     /* parameter servers */
     int64_t servers, restarts, ps_shards, ps_memory;
-    const char *mode, *dense, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
+    const char *mode, *dense, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *token_file;
     bool evaluator, check, no_ps_log;
 } app_options;

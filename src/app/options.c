@@ -174,6 +174,7 @@ static const app_flag ROLES[] = {
     {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K", "how far workers may run apart (async)", 0, 0},
     {"evaluator", APP_BOOL, OPTION(evaluator), NULL, "also start a process that evaluates each checkpoint", 0, 0},
     {"dense", APP_CHOICE, OPTION(dense), "ps|allreduce", "where dense parameters are (ps); allreduce: only tables on servers", 0, 0},
+    {"placement", APP_CHOICE, OPTION(placement), "by_hash|round_robin|by_size", "of dense variables on servers (by_hash: rows spread over all)", 0, 0},
     {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
     {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
@@ -255,6 +256,7 @@ void app_defaults(app_options *o) {
     o->sizes = "4,1K,64K,1M,8M,102M";
     o->mode = "async";
     o->dense = "ps";
+    o->placement = "by_hash";
     o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;

@@ -119,6 +119,9 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                 .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
                                         : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
                                                                        : TRM_FLOAT32,
+                                .placement = strcmp(o->placement, "round_robin") == 0 ? TRM_PLACE_ROUND_ROBIN
+                                             : strcmp(o->placement, "by_size") == 0   ? TRM_PLACE_BY_SIZE
+                                                                                      : TRM_PLACE_BY_HASH,
                                 .shards = (int32_t)o->ps_shards,
                                 .memory_bytes = o->ps_memory,
                                 .no_log = o->no_ps_log};

@@ -221,7 +221,8 @@ static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_
 static trm_status local_saved(void *context, const trm_progress *p, trm_error *err) {
     local *l = context;
     double throttle = l->eval->throttle_secs == 0 ? 600 : l->eval->throttle_secs;
-    if (trmi_os_now() - l->evaluated_at < throttle) {
+    bool same = l->out->has_evaluation && l->evaluated_step == p->global_step;
+    if (same || trmi_os_now() - l->evaluated_at < throttle) {
         return TRM_OK;
     }
     return local_evaluate(l, p->model, p->global_step, err);

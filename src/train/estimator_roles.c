@@ -143,6 +143,8 @@ static trm_status build_model(trainer *t, trm_error *err) {
                                    .lease_batches = trmi_estimator_lends(e) ? batches : 0,
                                    .lease_seconds = e->strategy.timeout_seconds,
                                    .no_prefetch = !e->config.enable_data_pre_proc,
+                                   .placement = e->strategy.placement,
+                                   .partition = e->strategy.partition,
                                    .table = e->strategy.table,
                                    .context = e->strategy.context};
     TRMI_TRY(trm_model_create(&options, &t->model, err));

@@ -229,7 +229,12 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     for (int64_t k = 0; k < d->rows; k++) {
         d->keys[k] = (uint64_t)k;
     }
-    const trm_program *p = exec->program;
+    return TRM_OK;
+}
+
+static trm_status declare_dense(trmi_remote *r, dense *d, const trm_placement *placement, trm_error *err) {
+    const trm_program *p = r->compiled->exec->program;
+    trm_variable v = trm_exec_variable(r->compiled->exec, d->variable);
     trm_init init = TRM_INIT_ZERO;
     for (int32_t i = 0; i < p->params_count; i++) {
         init = strcmp(p->params[i].name, v.name) == 0 ? p->params[i].init : init;
@@ -237,7 +242,8 @@ static trm_status bind_one(trmi_remote *r, int32_t variable, dense *d, trm_error
     trm_table_options o = {.name = v.name,
                            .width = d->width,
                            .seed = r->seed,
-                           .init = trmi_remote_init(init, v.name, &v.shape)};
+                           .init = trmi_remote_init(init, v.name, &v.shape),
+                           .placement = *placement};
     bool decay = r->optimizer.decay_all || v.shape.rank > 1;
     TRMI_TRY(trmi_remote_rule(&r->optimizer, r->base_rate, decay, false, &o.optimizer, err));
     return trm_ps_client_table(r->client, &o, &d->table, err);
@@ -265,6 +271,21 @@ static trm_status bind_dense(trmi_remote *r, trm_error *err) {
             TRMI_TRY(bind_one(r, i, &r->dense[r->dense_count], err));
             r->dense_count++;
         }
+    }
+    trm_ps_variable *variables = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *variables);
+    trm_placement *places = trmi_arena_alloc(&r->arena, (size_t)(total + 1) * sizeof *places);
+    if (variables == NULL || places == NULL) {
+        return no_memory(err);
+    }
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        variables[i] = (trm_ps_variable){r->dense[i].rows, r->dense[i].width * (int64_t)sizeof(float)};
+    }
+    if (r->options.placement != TRM_PLACE_BY_HASH) {
+        TRMI_TRY(trm_ps_place(variables, r->dense_count, &r->options.partition, r->options.placement, places,
+                              err));
+    }
+    for (int32_t i = 0; i < r->dense_count; i++) {
+        TRMI_TRY(declare_dense(r, &r->dense[i], &places[i], err));
     }
     return TRM_OK;
 }

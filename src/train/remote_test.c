@@ -61,6 +61,8 @@ typedef struct setting {
     trm_optimizer_options optimizer;
     const char *backend;
     bool no_prefetch;
+    trm_placement_kind placement;
+    trm_partition partition;
 } setting;
 
 typedef struct worker {
@@ -113,7 +115,8 @@ static trm_status run_worker(worker *w) {
         if (status != TRM_OK) {
             return status;
         }
-        options.ps = (trm_ps_training){.client = client, .no_prefetch = w->s->no_prefetch};
+        options.ps = (trm_ps_training){.client = client, .no_prefetch = w->s->no_prefetch,
+                                       .placement = w->s->placement, .partition = w->s->partition};
     }
     trm_status status = trm_model_create(&options, &model, err);
     if (status == TRM_OK) {
@@ -211,6 +214,10 @@ static void four_workers_equal_one_device(void **state) {
     compare(&s);
     setting plain = s;
     plain.no_prefetch = true;
+    plain.placement = TRM_PLACE_ROUND_ROBIN;
+    plain.partition = (trm_partition){.kind = TRM_PARTITION_FIXED, .max_parts = 3};
+    compare(&plain);
+    plain.placement = TRM_PLACE_BY_SIZE;
     compare(&plain);
 }
 

@@ -1,0 +1,297 @@
+/* The estimator: its configuration's rules, one process alone, and all roles of a job in threads. */
+#include "check.h"
+
+#include "trireme/data_click.h"
+#include "trireme/estimator.h"
+
+#include "base/os.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+static char folder[64];
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/estimator-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+static int remove_folder(void **state) {
+    (void)state;
+    return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK;
+}
+
+/* ---- a model and its data --------------------------------------------------------------------------- */
+
+enum { ROWS = 640, BATCH = 32, VOCABULARY = 40 };
+
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    (void)context;
+    trm_node keys = trm_inputs_get(inputs, "keys");
+    int64_t n = trm_node_shape(g, keys).dim[0], fields = trm_node_shape(g, keys).dim[1];
+    trm_node table = trm_parameter(g, "table", trm_shape_of(VOCABULARY, 4), TRM_INIT_NORMAL_001);
+    trm_node x = trm_reshape(g, trm_embedding(g, table, keys), trm_shape_of(n, fields * 4));
+    return trm_linear(g, x, trm_parameter(g, "fc.weight", trm_shape_of(1, fields * 4), TRM_INIT_LINEAR),
+                      trm_parameter(g, "fc.bias", trm_shape_of(1), TRM_INIT_ZERO));
+}
+
+static trm_status model_fn(trm_run_mode mode, trm_model_options *o, void *params, trm_error *err) {
+    (void)mode;
+    (void)params;
+    (void)err;
+    o->network = network;
+    o->loss = trm_loss_logistic;
+    o->optimizer = (trm_optimizer_options){.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
+    o->learning_rate = (trm_learning_rate){.base = 0.1};
+    o->backend = "ref";
+    o->threads = 1;
+    return TRM_OK;
+}
+
+static trm_status input_fn(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
+    const trm_clicks_options options = {.rows = ROWS, .test_rows = 160, .fields = 3, .dense = -1,
+                                        .vocabulary = VOCABULARY, .seed = 4};
+    trm_dataset *data;
+    (void)params;
+    trm_usage usage = c->mode == TRM_MODE_TRAIN ? TRM_USAGE_TRAIN : TRM_USAGE_TEST;
+    trm_status status = trm_dataset_clicks(&options, usage, &data, err);
+    if (status == TRM_OK) {
+        status = trm_dataset_shard(data, c->pipelines, c->index, TRM_SHARD_WRAP, err);
+    }
+    if (status == TRM_OK) {
+        status = trm_dataset_batch(data, BATCH, c->mode == TRM_MODE_TRAIN, err);
+    }
+    *out = data;
+    return status;
+}
+
+/* ---- rules --------------------------------------------------------------------------------------------- */
+
+static trm_cluster *cluster_of(const char *job, const char *index, const char *chief) {
+    trm_cluster *cluster;
+    trm_error err;
+    const trm_cluster_flags flags = {.job_name = job, .task_index = index, .ps_hosts = "127.0.0.1:1",
+                                     .worker_hosts = "127.0.0.1:2,127.0.0.1:3", .chief_hosts = chief,
+                                     .evaluator_hosts = "127.0.0.1:4"};
+    CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
+    return cluster;
+}
+
+static void configurations_are_held_against_themselves(void **state) {
+    trm_cluster *cluster = cluster_of("worker", "1", NULL);
+    static const trm_ps_strategy async = {0}, sync3 = {.mode = TRM_PS_SYNC, .backup_workers = 2},
+                                 backup = {.backup_workers = 1};
+    const struct {
+        trm_run_config config;
+        const char *message;
+    } cases[] = {
+        {{.save_checkpoints_steps = 5, .save_checkpoints_secs = 5}, "give one of the two"},
+        {{.save_checkpoints_steps = -1}, "save_checkpoints_steps is -1"},
+        {{.save_checkpoints_secs = -0.5}, "save_checkpoints_secs is -0.5"},
+        {{.iterations_per_loop = -2}, "iterations_per_loop is -2"},
+        {{.session_creation_timeout_secs = -1}, "session_creation_timeout_secs"},
+        {{.model_dir = ""}, "model_dir is empty"},
+        {{.precision_mode = "half"}, "precision_mode \"half\""},
+        {{.cluster = cluster}, "the cluster lists 1 ps: set distribute"},
+        {{.cluster = cluster, .distribute = &async}, "mix_compile_mode must be true"},
+        {{.cluster = cluster, .distribute = &async, .mix_compile_mode = true, .iterations_per_loop = 4},
+         "iterations_per_loop is 4: it must be 1"},
+        {{.cluster = cluster, .distribute = &sync3, .mix_compile_mode = true}, "2 backup_workers of 2 workers"},
+        {{.cluster = cluster, .distribute = &backup, .mix_compile_mode = true},
+         "backup_workers are for the synchronous mode"},
+    };
+    trm_error err;
+    trm_estimator *e;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        CHECK_FAILS(trm_estimator_create(model_fn, NULL, &cases[c].config, &e, &err), TRM_INVALID, err,
+                    cases[c].message);
+    }
+    CHECK_FAILS(trm_estimator_create(NULL, NULL, &(trm_run_config){0}, &e, &err), TRM_INVALID, err, "model_fn");
+    trm_cluster_destroy(cluster);
+    cluster = cluster_of("evaluator", "0", NULL);
+    CHECK_FAILS(trm_estimator_create(model_fn, NULL, &(trm_run_config){.cluster = cluster, .distribute = &async,
+                                     .mix_compile_mode = true}, &e, &err), TRM_INVALID, err,
+                "an evaluator reads checkpoints from model_dir");
+    trm_cluster_destroy(cluster);
+    CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){0}, &e, &err), err);
+    CHECK_FAILS(trm_train_and_evaluate(e, NULL, NULL, NULL, &err), TRM_INVALID, err, "TrainSpec");
+    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn}, NULL, NULL, &err), TRM_INVALID,
+                err, "one of them greater than 0");
+    trm_estimator_destroy(e);
+}
+
+static void plans_say_who_is_who(void **state) {
+    static const trm_ps_strategy sync = {.mode = TRM_PS_SYNC};
+    trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
+    trm_run_config config = {.cluster = cluster, .distribute = &sync, .mix_compile_mode = true, .model_dir = "/m"};
+    trm_estimator *e;
+    trm_error err;
+    char *text;
+    CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+    CHECK_OK(trm_estimator_plan(e, true, &text, &err), err);
+    assert_non_null(strstr(text, "\"role\": \"worker\", \"trainer\": 1, \"trainers\": 3, \"is_chief\": false"));
+    assert_non_null(strstr(text, "\"mode\": \"synchronous\""));
+    assert_non_null(strstr(text, "\"ps_folder\": \"/m/ps\", \"save_checkpoints_steps\": 100"));
+    trm_text_free(text);
+    trm_estimator_destroy(e);
+    trm_cluster_destroy(cluster);
+}
+
+/* ---- alone ------------------------------------------------------------------------------------------------ */
+
+static int told;
+static void count_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
+    (void)context;
+    told += v->samples == 160 && step % 20 == 0;
+}
+
+static void alone_it_trains_and_evaluates_in_turn(void **state) {
+    trm_estimator *e;
+    trm_error err;
+    char dir[96];
+    trm_job_result result;
+    snprintf(dir, sizeof dir, "%s/alone", folder);
+    const trm_run_config config = {.model_dir = dir, .save_checkpoints_steps = 20, .keep_checkpoint_max = 2,
+                                   .on_evaluated = count_evaluation};
+    const trm_eval_spec eval = {.input_fn = input_fn, .steps = -1, .throttle_secs = -1};
+    trm_train_spec train = {.input_fn = input_fn, .max_steps = 40};
+    for (int round = 0; round < 2; round++, train.max_steps += 20) { /* the second continues the first */
+        told = 0;
+        CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+        CHECK_OK(trm_train_and_evaluate(e, &train, &eval, &result, &err), err);
+        trm_estimator_destroy(e);
+        assert_int_equal(result.global_step, 40 + 20 * round);
+        assert_true(result.has_evaluation && result.evaluated_step == result.global_step);
+        assert_int_equal(told, 2 - round);
+        assert_true(result.evaluation.loss < 0.69);
+    }
+}
+
+/* ---- together ----------------------------------------------------------------------------------------------- */
+
+static int free_port(void) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &bytes), 0);
+    close(fd);
+    return ntohs(a.sin_port);
+}
+
+typedef struct member {
+    const char *job, *index, *dir;
+    char ps[64];
+    trm_ps_mode mode;
+    trm_status status;
+    trm_error err;
+    trm_job_result result;
+    pthread_t thread;
+} member;
+
+static void *member_main(void *context) {
+    member *m = context;
+    trm_cluster *cluster;
+    trm_estimator *e;
+    const trm_cluster_flags flags = {.job_name = m->job, .task_index = m->index, .ps_hosts = m->ps,
+                                     .worker_hosts = "127.0.0.1:2, 127.0.0.1:3",
+                                     .evaluator_hosts = "127.0.0.1:4"};
+    const trm_ps_strategy strategy = {.mode = m->mode, .shards = 1, .memory_bytes = 1 << 26};
+    const trm_run_config config = {.model_dir = m->dir, .distribute = &strategy, .mix_compile_mode = true,
+                                   .enable_data_pre_proc = true, .save_checkpoints_steps = 8,
+                                   .keep_checkpoint_max = 2, .cluster = NULL};
+    m->status = trm_cluster_create(&flags, &cluster, &m->err);
+    if (m->status != TRM_OK) {
+        return NULL;
+    }
+    trm_run_config mine = config;
+    mine.cluster = cluster;
+    m->status = trm_estimator_create(model_fn, NULL, &mine, &e, &m->err);
+    if (m->status == TRM_OK) {
+        const trm_eval_spec eval = {.input_fn = input_fn, .steps = 3, .start_delay_secs = -1, .throttle_secs = -1,
+                                    .name = "holdout"};
+        m->status = trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 2}, &eval,
+                                           &m->result, &m->err);
+        trm_estimator_destroy(e);
+    }
+    trm_cluster_destroy(cluster);
+    return NULL;
+}
+
+static void all_roles_end_together(void **state) {
+    static const trm_ps_mode modes[] = {TRM_PS_SYNC, TRM_PS_ASYNC, TRM_PS_BOUNDED};
+    for (int k = 0; k < 3; k++) {
+        char dir[96], path[256];
+        trm_error err;
+        int64_t newest;
+        snprintf(dir, sizeof dir, "%s/job%d", folder, k);
+        member m[] = {{.job = "ps", .index = "0"}, {.job = "worker", .index = "0"}, {.job = "worker", .index = "1"},
+                      {.job = "evaluator", .index = "0"}};
+        int port = free_port();
+        for (int i = 0; i < 4; i++) {
+            m[i].dir = dir;
+            m[i].mode = modes[k];
+            snprintf(m[i].ps, sizeof m[i].ps, "127.0.0.1:%d", port);
+            assert_int_equal(pthread_create(&m[i].thread, NULL, member_main, &m[i]), 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            pthread_join(m[i].thread, NULL);
+            CHECK_OK(m[i].status, m[i].err);
+        }
+        /* 20 batches of the whole data, twice; synchronous: two of them a step. */
+        int64_t steps = modes[k] == TRM_PS_SYNC ? 20 : 40;
+        assert_int_equal(m[1].result.global_step, steps);
+        assert_int_equal(m[1].result.least_updates, steps);
+        assert_int_equal(m[1].result.most_updates, steps);
+        CHECK_OK(trm_checkpoint_latest(dir, &newest, &err), err);
+        assert_int_equal(newest, steps);
+        assert_true(m[3].result.has_evaluation && m[3].result.evaluated_step == (uint64_t)steps);
+        assert_int_equal(m[3].result.evaluation.samples, 3 * BATCH);
+        snprintf(path, sizeof path, "%s/eval_holdout", dir);
+        assert_int_equal(access(path, R_OK), 0);
+    }
+}
+
+
+static void *stop_later(void *context) {
+    usleep(200000);
+    trm_estimator_request_stop(context);
+
+    return NULL;
+}
+
+static void a_worker_without_servers_can_be_stopped(void **state) {
+    char ps[64];
+    trm_error err;
+    trm_cluster *cluster;
+    trm_estimator *e;
+    pthread_t thread;
+    snprintf(ps, sizeof ps, "127.0.0.1:%d", free_port());
+    const trm_cluster_flags flags = {.job_name = "worker", .task_index = "1", .ps_hosts = ps,
+                                     .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
+    const trm_ps_strategy strategy = {.timeout_seconds = 0.5};
+    CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
+    const trm_run_config config = {.cluster = cluster, .distribute = &strategy, .mix_compile_mode = true,
+                                   .session_creation_timeout_secs = 30};
+    CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+    assert_int_equal(pthread_create(&thread, NULL, stop_later, e), 0);
+    trm_status status = trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 1}, NULL, NULL,
+                                               &err);
+    assert_true(status == TRM_TIMEOUT || status == TRM_PEER); /* a worker without servers */
+    pthread_join(thread, NULL);
+    trm_estimator_destroy(e);
+    trm_cluster_destroy(cluster);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(configurations_are_held_against_themselves),
+        cmocka_unit_test(plans_say_who_is_who),
+        cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(all_roles_end_together, make_folder, remove_folder),
+        cmocka_unit_test(a_worker_without_servers_can_be_stopped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
