@@ -84,6 +84,20 @@ typedef struct trm_parallel_options {
     int32_t block;
 } trm_parallel_options;
 
+/* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and
+ * update, so that small ones survive in half precision. A gradient that overflows skips the update (it
+ * counts as a step); `dynamic` then shrinks the scale, and grows it after good steps. Guide 000's
+ * FixedLossScaleManager and ExponentialUpdateLossScaleManager. */
+typedef struct trm_loss_scale_options {
+    bool on;
+    bool dynamic;         /* false: the scale never changes */
+    double initial;       /* >= 1; 0 = 65536 */
+    double grow_by;       /* > 1; 0 = 2 */
+    double shrink_by;     /* in (0, 1); 0 = 0.5 */
+    int32_t grow_every;   /* good steps; 0 = 2000 */
+    int32_t shrink_after; /* bad steps; 0 = 1 */
+} trm_loss_scale_options;
+
 typedef struct trm_exec_options {
     trm_node loss;          /* TRM_NO_NODE: only forward */
     const trm_node *outputs; /* readable after a step, beside the loss */
@@ -94,6 +108,7 @@ typedef struct trm_exec_options {
     trm_precision precision;
     int threads;            /* 0 = the CPUs that this process may use */
     uint64_t seed;          /* initial values, dropout */
+    trm_loss_scale_options loss_scale; /* trm_exec_ranges shows scaled gradients */
     bool no_fusion;         /* each operator by itself, for comparison */
     int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
     const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
@@ -134,9 +149,20 @@ TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err)
  * rank's slices of them), and trm_exec_loss is the mean over the ranks. Collective then. */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
 /* Optimiser over all parameters, then the gradient range is ready for the next step.
- *   error  DIVERGED: a gradient is NaN or infinite; the sentence names the first operator */
+ *   error  DIVERGED: a gradient is NaN or infinite (with a loss scale: at scale 1); the sentence names the
+ *          first operator */
 TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
                                                 trm_error *err);
+typedef struct trm_loss_scale_state {
+    double scale;
+    int32_t good, bad; /* steps since the scale changed, or since an overflow */
+    int64_t skipped;   /* updates so far */
+    bool overflow;     /* the last update was skipped */
+} trm_loss_scale_state;
+/* False when no loss is scaled. Set: to go on where a checkpoint was; INVALID. */
+TRM_API bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out);
+TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state,
+                                                        trm_error *err);
 
 /* The loss of the last step, and a copy of output `index` in plain float32/integer layout.
  *   owns  *out points into the exec; valid until the next step */

@@ -123,6 +123,7 @@ typedef struct trm_model_options {
     trm_dataset *data;      /* shapes of the inputs; borrowed during the call */
     const char *backend;    /* as in trm_exec_options, like all that follow */
     trm_precision precision;
+    trm_loss_scale_options loss_scale;
     int threads;
     uint64_t seed;
     bool no_fusion;
@@ -211,6 +212,7 @@ typedef struct trm_progress {
     uint64_t global_step;
     float loss;              /* of this step; with accumulation the mean over its batches */
     double learning_rate;    /* of this step */
+    const trm_loss_scale_state *loss_scale; /* after this step; NULL when no loss is scaled */
     int64_t step_samples, epoch_samples, samples; /* of this step, of this call in this epoch, in all */
     double step_seconds;     /* sink mode: the mean of this epoch */
     double wait_seconds;     /* of the epoch so far: waiting for the dataset */

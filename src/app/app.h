@@ -31,7 +31,7 @@ typedef struct app_options {
     const char *tuning_file;
     /* training */
     int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
-    const char *optimizer, *schedule, *loss;
+    const char *optimizer, *schedule, *loss, *loss_scale;
     double learning_rate, momentum, weight_decay, end_learning_rate, gamma, power, warmup_start;
     double label_smoothing, clip_norm;
     bool sink;

@@ -52,6 +52,11 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     j->last = *p;
     double speed = speed_since_report(j, p);
     status_line(j, p, speed);
+    if (p->loss_scale != NULL && p->loss_scale->overflow) {
+        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), loss scale %g\n",
+                 (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
+                 p->loss_scale->scale);
+    }
     if (p->step % j->app->o.log_every != 0 && p->step != p->epoch_steps) {
         return TRM_OK;
     }
@@ -69,6 +74,10 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     app_json_real("loss", (double)p->loss);
     app_json_real("images_per_second", speed);
     app_json_real("learning_rate", p->learning_rate);
+    if (p->loss_scale != NULL) {
+        app_json_real("loss_scale", p->loss_scale->scale);
+        app_json_int("skipped_updates", p->loss_scale->skipped);
+    }
     app_json_close();
     return TRM_OK;
 }

@@ -130,6 +130,7 @@ static const topic TOPICS[] = {
      "JSON events of train --json, one a line\n"
      "    {\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_step\":..,...}\n"
      "    {\"event\":\"step\",\"epoch\":1,\"step\":1,\"global_step\":1,\"loss\":..,\"images_per_second\":..,\"learning_rate\":..}\n"
+     "      (with --loss-scale also \"loss_scale\", \"skipped_updates\")\n"
      "    {\"event\":\"epoch\",\"epoch\":1,\"steps\":..,\"global_step\":..,\"loss\":..,\"seconds\":..,\"wait_seconds\":..}\n"
      "    {\"event\":\"eval\",\"epoch\":..,\"loss\":..,\"top1\":..,\"top5\":..,\"samples\":..,\"seconds\":..}\n"
      "    {\"event\":\"checkpoint\",\"path\":..,\"global_step\":..}\n"

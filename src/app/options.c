@@ -74,6 +74,8 @@ static const app_flag TRAIN[] = {
     {"loss", APP_CHOICE, OPTION(loss), "fused|expand", "one operator, or guide 002's small ones (fused)", 0, 0},
     {"label-smoothing", APP_REAL, OPTION(label_smoothing), "X", "(0)", 0, 0.999},
     {"clip-norm", APP_REAL, OPTION(clip_norm), "X", "largest global norm of the gradients (no limit)", 1e-12, 1e12},
+    {"loss-scale", APP_TEXT, OPTION(loss_scale), "off|fixed[:X]|dynamic[:X]",
+     "gradients times X until the update, for half precision (off; X 65536)", 0, 0},
     {"accumulate", APP_INT, OPTION(accumulate), "N", "batches a step (1)", 1, 65536},
     {"sink", APP_BOOL, OPTION(sink), NULL, "an epoch runs without per-step reports; same bits", 0, 0},
 };

@@ -3,6 +3,7 @@
 #include "trireme/models.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DESCRIPTION_BYTES = 1024 };
@@ -32,6 +33,26 @@ static trm_optimizer_options optimizer_of(const app_options *o) {
         }
     }
     return out;
+}
+
+/* off, fixed, dynamic, fixed:1024, dynamic:65536. */
+static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *out, trm_error *err) {
+    const char *text = o->loss_scale, *colon = text != NULL ? strchr(text, ':') : NULL;
+    *out = (trm_loss_scale_options){0};
+    if (text == NULL || strcmp(text, "off") == 0) {
+        return TRM_OK;
+    }
+    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    char *end = NULL;
+    out->on = true;
+    out->dynamic = length == 7 && strncmp(text, "dynamic", 7) == 0;
+    out->initial = colon != NULL ? strtod(colon + 1, &end) : 0;
+    bool number = colon == NULL || (end != colon + 1 && *end == '\0' && out->initial >= 1 && out->initial <= 1e38);
+    if (!(out->dynamic || (length == 5 && strncmp(text, "fixed", 5) == 0)) || !number) {
+        return app_fail(err, TRM_INVALID, "--loss-scale '%.40s': off, fixed, dynamic, or fixed:X and dynamic:X "
+                        "with X of at least 1 are expected", text);
+    }
+    return TRM_OK;
 }
 
 static trm_learning_rate rate_of(const app_options *o) {
@@ -111,6 +132,10 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (status == TRM_OK) {
         status = settle_classes(network, o, data, err);
     }
+    trm_loss_scale_options loss_scale = {0};
+    if (status == TRM_OK) {
+        status = loss_scale_of(o, &loss_scale, err);
+    }
     if (status == TRM_OK) {
         status = app_set_context(app, err);
     }
@@ -129,6 +154,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .data = data,
         .backend = o->backend,
         .precision = app_precision(o),
+        .loss_scale = loss_scale,
         .threads = (int)o->threads,
         .seed = (uint64_t)o->seed,
         .no_fusion = o->no_fusion,

@@ -203,6 +203,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     exec->overhead_bytes += trmi_os_resident_bytes() - before;
     TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
+    TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
     if (exec->share == NULL) {
         TRMI_TRY(trmi_exec_initialise(exec, err));

@@ -12,6 +12,7 @@
 #include "exec/backend.h"
 #include "exec/lanes.h"
 #include "exec/parallel.h"
+#include "exec/loss_scale.h"
 #include "exec/update.h"
 
 typedef struct trmi_output {
@@ -41,6 +42,9 @@ struct trm_exec {
     trmi_parallel *parallel; /* NULL: one rank */
     trmi_lanes *lanes;       /* NULL: the batch as one */
     double create_seconds, step_seconds;
+    bool scaling;
+    trmi_loss_scale scale;
+    float *seed; /* in CONSTANT: what backward begins with */
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
 };
@@ -57,6 +61,12 @@ bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, flo
 float trmi_exec_own_loss(const trm_exec *exec);
 /* exec_update.c */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
+/* exec_scale.c: loss scaling. After make_update. */
+trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err);
+/* Is this update to be skipped? The scale moves on. */
+bool trmi_exec_skips(trm_exec *exec, bool overflow);
+/* What gradients are multiplied by. */
+double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 

@@ -286,8 +286,36 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec_destroy(train);
 }
 
+/* must_keep_origin_dtype makes no cast; allow_mix_precision computes in bfloat16 and keeps parameters. */
+static void precisions_are_what_they_say(void **state) {
+    static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_ORIGIN, TRM_PRECISION_MIXED};
+    trm_error err;
+    float loss[3];
+    for (int i = 0; i < 3; i++) {
+        trm_exec *exec = make(false, (trm_exec_options){.precision = precisions[i]});
+        int halves = 0, casts = 0;
+        for (int32_t b = 1; b < exec->program->buffers_count; b++) {
+            const trmi_buffer *buffer = &exec->program->buffers[b];
+            halves += buffer->dtype == TRM_BFLOAT16;
+            assert_false(buffer->dtype == TRM_BFLOAT16 &&
+                         (buffer->arena == TRMI_ARENA_PARAM || buffer->arena == TRMI_ARENA_GRAD));
+        }
+        for (int32_t s = 0; s < exec->program->steps_count; s++) {
+            casts += exec->program->steps[s].op_kind == TRMI_OP_CAST;
+        }
+        assert_int_equal(halves > 0, precisions[i] == TRM_PRECISION_MIXED);
+        assert_int_equal(casts > 0, precisions[i] == TRM_PRECISION_MIXED);
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        loss[i] = trm_exec_loss(exec);
+        trm_exec_destroy(exec);
+    }
+    assert_true(loss[0] == loss[1]);
+    CHECK_CLOSE(loss[2], loss[0], 0.05);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(precisions_are_what_they_say),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(fusion_changes_nothing),
         cmocka_unit_test(expanded_loss_equals_fused),

@@ -94,12 +94,16 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         TRMI_TRY(trmi_parallel_any(exec->parallel, &diverged, err));
         status = diverged && status == TRM_OK ? TRM_DIVERGED : status;
     }
-    if (status == TRM_DIVERGED) {
+    bool overflow = status == TRM_DIVERGED;
+    bool skips = (status == TRM_OK || overflow) && trmi_exec_skips(exec, overflow);
+    if (overflow && !skips) {
         return trmi_exec_find_nonfinite(exec, err);
     }
-    TRMI_TRY(status);
-    TRMI_TRY(each_table(exec, false, learning_rate, err));
-    TRMI_TRY(trmi_parallel_publish(exec, err));
+    if (!skips) {
+        TRMI_TRY(status);
+        TRMI_TRY(each_table(exec, false, learning_rate, err));
+        TRMI_TRY(trmi_parallel_publish(exec, err));
+    }
     exec->accumulated = 0;
     exec->env.step++;
     exec->step_seconds += trmi_os_now() - begin;

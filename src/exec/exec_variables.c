@@ -202,5 +202,10 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
                                 b->weights);
         }
     }
+    double unscale = trmi_exec_unscale(exec);
+    int64_t count = trm_shape_count(&exec->variables[index].shape);
+    for (int64_t i = 0; unscale != 1 && i < count; i++) {
+        data[i] = (float)(data[i] * unscale);
+    }
     return TRM_OK;
 }

@@ -5,9 +5,9 @@
 #include <float.h>
 #include <math.h>
 
-trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trmi_loss_scale_options *options,
+trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
                                  trm_error *err) {
-    trmi_loss_scale_options o = *options;
+    trm_loss_scale_options o = *options;
     o.initial = o.initial == 0 ? 65536 : o.initial;
     o.grow_by = o.grow_by == 0 ? 2 : o.grow_by;
     o.shrink_by = o.shrink_by == 0 ? 0.5 : o.shrink_by;
@@ -32,10 +32,10 @@ trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trmi_loss_scale_o
 }
 
 bool trmi_loss_scale_step(trmi_loss_scale *s, bool overflow) {
-    const trmi_loss_scale_options *o = &s->options;
+    const trm_loss_scale_options *o = &s->options;
     if (!o->dynamic) {
-        s->skipped += overflow && !o->ignore_overflow;
-        return !overflow || o->ignore_overflow;
+        s->skipped += overflow;
+        return !overflow;
     }
     if (overflow) {
         s->skipped++;

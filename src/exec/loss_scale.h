@@ -11,33 +11,25 @@
 #ifndef TRMI_EXEC_LOSS_SCALE_H
 #define TRMI_EXEC_LOSS_SCALE_H
 
-#include "trireme/base.h"
+#include "trireme/exec.h"
 
-typedef struct trmi_loss_scale_options {
-    bool dynamic;         /* false: FixedLossScaleManager, the scale never changes */
-    double initial;       /* >= 1; 0 = 65536 */
-    double grow_by;       /* > 1; 0 = 2 */
-    double shrink_by;     /* in (0, 1); 0 = 0.5 */
-    int32_t grow_every;   /* good steps; 0 = 2000 */
-    int32_t shrink_after; /* bad steps; 0 = 1 */
-    bool ignore_overflow; /* fixed: update even when gradients overflowed */
-} trmi_loss_scale_options;
 
 /* ExponentialUpdateLossScaleManager of guide 000's framework: two bad steps, times 0.8. */
 #define TRMI_LOSS_SCALE_EXPONENTIAL(initial_scale, increase_every)                                 \
-    ((trmi_loss_scale_options){.dynamic = true, .initial = (initial_scale), .grow_by = 2,          \
+    ((trm_loss_scale_options){.on = true, .dynamic = true, .initial = (initial_scale), .grow_by = 2,          \
                                .shrink_by = 0.8, .grow_every = (increase_every),                   \
                                .shrink_after = 2})
 
 typedef struct trmi_loss_scale {
-    trmi_loss_scale_options options; /* defaults filled in */
+    trm_loss_scale_options options; /* defaults filled in */
     double scale;                    /* 1 .. FLT_MAX / grow_by */
     int32_t good, bad;
     int64_t skipped; /* updates so far that an overflow skipped */
+    bool overflow;   /* in the last update */
 } trmi_loss_scale;
 
 /*   error  INVALID: an option out of its range, with its value */
-trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trmi_loss_scale_options *options,
+trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
                                  trm_error *err);
 /* After backward: whether to update; the state moves on. */
 bool trmi_loss_scale_step(trmi_loss_scale *state, bool overflow);

@@ -159,6 +159,7 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
     u->slots_count = kinds[options->kind].slots;
     u->count = count;
     u->clip = 1;
+    u->scale = 1;
     trm_status status = create(u, segments, err);
     if (status != TRM_OK) {
         trmi_update_destroy(u);
@@ -213,7 +214,7 @@ void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange
     u->exchange = exchange;
     u->exchange_context = context;
 }
-void trmi_update_set_half(trmi_update *u, uint16_t *half) { u->half = half; }
+void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
 /* ---- one step ---------------------------------------------------------------------------------- */
@@ -262,7 +263,7 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
         u->segment_weight[u->blocks[i].segment] += u->block_weight[i];
         all += u->block_gradient[i];
     }
-    u->norm = sqrt(all);
+    u->norm = sqrt(all) * u->scale;
     u->rows_squares = 0;
     return TRM_OK;
 }
@@ -319,7 +320,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
                          (unsigned long long)step);
     }
     double limit = u->options.clip_norm;
-    u->clip = limit > 0 && u->norm > limit ? (float)(limit / u->norm) : 1;
+    u->clip = (float)((limit > 0 && u->norm > limit ? limit / u->norm : 1) * u->scale);
     if (u->options.kind == TRM_FTRL && learning_rate == 0) {
         return TRM_OK; /* its rule divides by the rate; a step of no length changes nothing */
     }
@@ -334,7 +335,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         pass(&rule, parameters + b->offset, gradients + b->offset,
              u->slots[0] == NULL ? NULL : u->slots[0] + b->offset,
              u->slots[1] == NULL ? NULL : u->slots[1] + b->offset,
-             u->half == NULL ? NULL : u->half + b->offset, b->count);
+             b->count);
     }
     return TRM_OK;
 }

@@ -33,9 +33,8 @@ int32_t trmi_update_slots(const trmi_update *update);
 const char *trmi_update_slot_name(const trmi_update *update, int32_t slot);
 float *trmi_update_slot(const trmi_update *update, int32_t slot);
 int64_t trmi_update_bytes(const trmi_update *update);
-/* From now on each updated parameter is also written to `half` as bfloat16, at its own index (NULL =
- * off). owns: the caller, `count` elements. */
-void trmi_update_set_half(trmi_update *update, uint16_t *half);
+/* Gradients are multiplied by this first, before norms and clipping (1 / loss scale). */
+void trmi_update_set_scale(trmi_update *update, double scale);
 /* Norm of all gradients in the last run, before clipping. */
 double trmi_update_norm(const trmi_update *update);
 

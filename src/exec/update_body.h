@@ -71,7 +71,7 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
         return name(r, x);                                                                         \
     }                                                                                              \
     static void name##_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
-                            uint16_t *half, int64_t count) {                                       \
+                            int64_t count) {                                                       \
         const int slots = SLOTS_OF_##name;                                                         \
         int64_t i = 0;                                                                             \
         for (; i + VL <= count; i += VL) {                                                         \
@@ -86,9 +86,6 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
             if (slots > 1) {                                                                       \
                 vf_store(s1 + i, x.s1);                                                            \
             }                                                                                      \
-            if (half != NULL) {                                                                    \
-                vf_store_bf(half + i, x.w);                                                        \
-            }                                                                                      \
         }                                                                                          \
         if (i < count) {                                                                           \
             int n = (int)(count - i);                                                              \
@@ -102,9 +99,6 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
             }                                                                                      \
             if (slots > 1) {                                                                       \
                 vf_store_n(s1 + i, n, x.s1);                                                       \
-            }                                                                                      \
-            if (half != NULL) {                                                                    \
-                vf_store_bf_n(half + i, n, x.w);                                                   \
             }                                                                                      \
         }                                                                                          \
     }

@@ -23,7 +23,7 @@ typedef struct trmi_rule {
 
 /* w, slots and the optional bfloat16 copy of w (NULL = none) of `count` elements. */
 typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, float *slot0,
-                               float *slot1, uint16_t *half, int64_t count);
+                               float *slot1, int64_t count);
 
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS];

@@ -180,8 +180,7 @@ static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi
             int64_t n = width - column < COLUMNS ? width - column : COLUMNS, at = row + column;
             const float *g = group_gradient(r, group, rows, width, column, n, sum);
             pass(rule, parameters + at, g, u->slots[0] == NULL ? NULL : u->slots[0] + at,
-                 u->slots[1] == NULL ? NULL : u->slots[1] + at, u->half == NULL ? NULL : u->half + at,
-                 n);
+                 u->slots[1] == NULL ? NULL : u->slots[1] + at, n);
         }
     }
 }

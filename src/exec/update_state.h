@@ -33,7 +33,6 @@ struct trmi_update {
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_UPDATE_SLOTS_MAX];
-    uint16_t *half;
     trmi_update_block *blocks;
     int64_t blocks_count;
     double *block_gradient, *block_weight; /* sums of squares by block, one behind the other */
@@ -43,7 +42,8 @@ struct trmi_update {
     void *exchange_context;
     double rows_squares; /* of the prepared rows of sparse segments, for the global norm */
     double norm;         /* global gradient norm of the last run, before clipping */
-    float clip;          /* factor of the last run */
+    double scale;        /* of all gradients */
+    float clip;          /* factor of the last run, `scale` included */
 };
 
 /* Constants of this step for a segment. */

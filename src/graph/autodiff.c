@@ -100,7 +100,11 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     graph->scope[0] = '\0';
     graph->phase = TRMI_BACKWARD;
     trm_shape loss_shape = graph->values[loss.id].shape;
-    trm_node one = trm_cast(graph, trm_scalar(graph, 1.0), graph->values[loss.id].dtype);
+    trm_node seed = trm_scalar(graph, 1.0);
+    if (seed.id > 0) {
+        graph->ops[graph->values[seed.id].op].attrs.constant.seed = true;
+    }
+    trm_node one = trm_cast(graph, seed, graph->values[loss.id].dtype);
     gradient[loss.id] = loss_shape.rank == 0 ? one : trm_reshape(graph, one, loss_shape);
     for (int64_t i = ops_count - 1; i > 0 && graph->first_error.status == TRM_OK; i--) {
         backward_of(graph, i, needed, gradient);

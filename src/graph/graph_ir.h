@@ -51,6 +51,7 @@ typedef union trmi_attrs {
     struct {
         const void *data; /* in the graph's arena */
         int64_t bytes;
+        bool seed; /* d(loss)/d(loss): where a loss scale is written */
     } constant;
     struct {
         int64_t stride[2], dilation[2], pad[4], groups; /* pad: top, bottom, left, right */

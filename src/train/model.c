@@ -131,6 +131,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     };
     if (training) {
         exec.optimizer = o->optimizer;
+        exec.loss_scale = o->loss_scale;
         exec.accumulate = trmi_accumulate(model);
         exec.parallel = o->parallel;
         exec.lanes = out->lanes;

@@ -3,7 +3,7 @@
  *      part "model"      parameters and states      by the network's names
  *      part "optimizer"  slots                      "conv1.weight/momentum"
  *      info              step, seed, data position, the model's description
- *      info.state_json   {"epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "notes"}
+ *      info.state_json   {"epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
  *
  * What is read is checked as a whole before the first variable is written.
  */
@@ -26,6 +26,13 @@ static void write_state(const trm_model *model, trmi_text *text) {
                      (long long)model->train.batch, trmi_accumulate(model),
                      (long long)model->data_samples);
     trmi_text_json_number(text, model->loss);
+    trm_loss_scale_state scale;
+    if (trm_exec_loss_scale(model->train.exec, &scale)) {
+        trmi_text_printf(text, ",\"loss_scale\":{\"scale\":");
+        trmi_text_json_number(text, scale.scale);
+        trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
+                         (int)scale.bad, (long long)scale.skipped);
+    }
     trmi_text_printf(text, ",\"notes\":{");
     for (int32_t i = 0; i < model->notes_count; i++) {
         trmi_text_printf(text, "%s", i ? "," : "");
@@ -228,17 +235,17 @@ typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
     int accumulate;
     double loss;
-    json_t *notes; /* borrowed from the root */
+    json_t *scale, *notes; /* borrowed from the root; scale NULL = no loss was scaled */
 } saved_state;
 
 static trm_status parse_state(const char *where, const char *text, json_t **root, saved_state *s,
                               trm_error *err) {
     json_error_t bad;
     *root = json_loads(text, 0, &bad);
-    if (*root == NULL || json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s:o}", "epoch", &s->epoch,
+    if (*root == NULL || json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s?o,s:o}", "epoch", &s->epoch,
                                      "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate",
                                      &s->accumulate, "samples", &s->samples, "loss", &s->loss,
-                                     "notes", &s->notes) != 0) {
+                                     "loss_scale", &s->scale, "notes", &s->notes) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state cannot be read; only its weights "
                          "can be used (load, --init)", where);
     }
@@ -284,6 +291,24 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     return TRM_OK;
 }
 
+/* A run that scaled no loss before begins with its own scale. */
+static trm_status take_scale(trm_exec *exec, const char *where, json_t *saved, trm_error *err) {
+    trm_loss_scale_state state;
+    json_int_t skipped;
+    int good, bad;
+    if (saved == NULL || !trm_exec_loss_scale(exec, &state)) {
+        return TRM_OK;
+    }
+    if (json_unpack(saved, "{s:F,s:i,s:i,s:I}", "scale", &state.scale, "good", &good, "bad", &bad, "skipped",
+                    &skipped) != 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: its loss scale cannot be read", where);
+    }
+    state.good = good;
+    state.bad = bad;
+    state.skipped = skipped;
+    return trm_exec_set_loss_scale(exec, &state, err);
+}
+
 static void take_state(trm_model *model, const trm_checkpoint_info *info, const saved_state *s) {
     trm_exec_set_step(model->train.exec, (uint64_t)info->global_step);
     model->epoch = s->epoch;
@@ -319,6 +344,7 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     }
     TRMI_TRY_GOTO(status, load_part(model->train.exec, weights, false, false, where, &skipped, err),
                   done);
+    TRMI_TRY_GOTO(status, take_scale(model->train.exec, where, s.scale, err), done);
     take_state(model, info, &s);
 done:
     json_decref(root);

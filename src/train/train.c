@@ -28,6 +28,7 @@ typedef struct run {
     trm_learning_rate rate;
     trm_progress p;
     trm_evaluation evaluation;
+    trm_loss_scale_state loss_scale;
     int64_t batch; /* of the epoch: the next to read */
     double begin, epoch_begin;
     bool finish; /* a hook asked to stop, or there were enough steps */
@@ -212,6 +213,7 @@ static trm_status one_step(run *r, trm_error *err) {
     r->p.loss = (float)(loss / batches);
     TRMI_TRY(CALL(r, on_gradients, err));
     TRMI_TRY(update(r, err));
+    r->p.loss_scale = trm_exec_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
     if (!isfinite(r->p.loss)) {
         return diverged(r, err);
     }

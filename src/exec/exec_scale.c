@@ -1,0 +1,86 @@
+/* Loss scaling from end to end: backward begins with the scale instead of 1, the optimiser divides it
+ * out (trmi_update_set_scale), an overflow skips the update and the state machine moves on.
+ *
+ *      seed (CONSTANT) = scale --backward--> scale * gradients --reduce--> norm finite?
+ *                ^                                                  |yes: update by 1/scale
+ *                +------------------ trmi_loss_scale_step <---------+no: nothing changes
+ */
+#include "exec/exec.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+static void write_seed(const trm_exec *exec) {
+    if (exec->seed != NULL) {
+        *exec->seed = exec->scaling ? (float)exec->scale.scale : 1.0f;
+    }
+    trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
+}
+
+trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err) {
+    const trm_program *p = exec->program;
+    exec->scaling = options->on && p->training;
+    if (!exec->scaling) {
+        return TRM_OK;
+    }
+    if (exec->updated_elsewhere) {
+        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs the optimiser where the gradients are, not on "
+                         "parameter servers");
+    }
+    TRMI_TRY(trmi_loss_scale_start(&exec->scale, options, err));
+    for (int32_t i = 1; i < p->buffers_count && exec->seed == NULL; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0 && b->dtype == TRM_FLOAT32) {
+            const trmi_op *op = &p->graph->ops[p->graph->values[b->value].op];
+            exec->seed = op->attrs.constant.seed ? (float *)(exec->env.arena[b->arena] + b->offset) : NULL;
+        }
+    }
+    if (exec->seed == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs a loss in float32");
+    }
+    write_seed(exec);
+    return TRM_OK;
+}
+
+bool trmi_exec_skips(trm_exec *exec, bool overflow) {
+    if (!exec->scaling) {
+        return false;
+    }
+    bool last = overflow && exec->scale.options.dynamic && exec->scale.scale <= 1;
+    exec->scale.overflow = overflow && !last;
+    if (last) {
+        return false; /* gradients are not finite at any scale */
+    }
+    bool skips = !trmi_loss_scale_step(&exec->scale, overflow);
+    write_seed(exec);
+    return skips;
+}
+
+double trmi_exec_unscale(const trm_exec *exec) { return exec->scaling ? 1 / exec->scale.scale : 1; }
+
+bool trm_exec_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
+    if (exec->scaling) {
+        *out = (trm_loss_scale_state){.scale = exec->scale.scale, .good = exec->scale.good,
+                                      .bad = exec->scale.bad, .skipped = exec->scale.skipped,
+                                      .overflow = exec->scale.overflow};
+    }
+    return exec->scaling;
+}
+
+trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *state, trm_error *err) {
+    if (!exec->scaling) {
+        return TRMI_FAIL(err, TRM_INVALID, "a loss scale for an executor that scales no loss");
+    }
+    if (!(state->scale >= 1 && isfinite((float)state->scale)) || state->good < 0 || state->bad < 0 ||
+        state->skipped < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "loss scale %g after %d good and %d bad steps: impossible",
+                         state->scale, (int)state->good, (int)state->bad);
+    }
+    exec->scale.scale = state->scale;
+    exec->scale.good = state->good;
+    exec->scale.bad = state->bad;
+    exec->scale.skipped = state->skipped;
+    write_seed(exec);
+    return TRM_OK;
+}

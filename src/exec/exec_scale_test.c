@@ -1,0 +1,180 @@
+/* Loss scaling end to end: the scale leaves no trace where nothing overflows; an overflow skips the
+ * update, is reported, and the scale recovers. */
+#include "check.h"
+
+#include "exec/exec.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { BATCH = 4, IN = 6, HIDDEN = 8, CLASSES = 3, PARAMETERS = IN * HIDDEN + HIDDEN * CLASSES + CLASSES };
+
+static trm_exec *make(trm_exec_options options) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, IN));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
+    x = trm_relu(g, trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(HIDDEN, IN), TRM_INIT_LINEAR), TRM_NO_NODE));
+    x = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(CLASSES, HIDDEN), TRM_INIT_LINEAR),
+                   trm_parameter(g, "c", trm_shape_of(CLASSES), TRM_INIT_ZERO));
+    options.loss = trm_softmax_cross_entropy(g, x, label, NULL);
+    options.seed = 3;
+    options.threads = 2;
+    options.tuning_file = "";
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    return exec;
+}
+
+static void feed(trm_exec *exec, int step, float size) {
+    trm_error err;
+    float x[BATCH * IN];
+    int32_t label[BATCH];
+    for (int i = 0; i < BATCH * IN; i++) {
+        x[i] = size * (trmi_unit_float(trmi_random_u32(5, TRMI_STREAM_TEST, (uint64_t)(step * BATCH * IN + i))) - 0.5f);
+    }
+    for (int i = 0; i < BATCH; i++) {
+        label[i] = (i + step) % CLASSES;
+    }
+    CHECK_OK(trm_exec_feed(exec, "x", &(trm_tensor){x, TRM_FLOAT32, trm_shape_of(BATCH, IN)}, &err), err);
+    CHECK_OK(trm_exec_feed(exec, "label", &(trm_tensor){label, TRM_INT32, trm_shape_of(BATCH)}, &err), err);
+}
+
+static void one_step(trm_exec *exec, int step, float size) {
+    trm_error err;
+    feed(exec, step, size);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
+}
+
+/* All variables, slots too. */
+static int read_all(const trm_exec *exec, float *out) {
+    int n = 0;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        trm_exec_read(exec, i, out + n);
+        n += (int)trm_shape_count(&v.shape);
+    }
+    return n;
+}
+
+/* A power of two changes exponents only: the same bits with and without, clipping and LARS included. */
+static void a_scale_leaves_no_trace(void **state) {
+    static const trm_optimizer_options kinds[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .clip_norm = 0.05, .weight_decay = 1e-3},
+        {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAM}};
+    for (int k = 0; k < 3; k++) {
+        for (int accumulate = 1; accumulate <= 2; accumulate++) {
+            trm_exec_options o = {.optimizer = kinds[k], .accumulate = accumulate};
+            trm_exec *plain = make(o);
+            o.loss_scale = (trm_loss_scale_options){.on = true, .initial = 1024};
+            trm_exec *fixed = make(o);
+            o.loss_scale = (trm_loss_scale_options){.on = true, .dynamic = true, .grow_every = 3};
+            trm_exec *dynamic = make(o);
+            trm_exec *all[] = {plain, fixed, dynamic};
+            float want[4 * PARAMETERS], got[4 * PARAMETERS], gradient[PARAMETERS], other[PARAMETERS];
+            for (int step = 0; step < 8; step++) {
+                for (int e = 0; e < 3; e++) {
+                    trm_error err;
+                    for (int a = 0; a < accumulate; a++) {
+                        feed(all[e], step * accumulate + a, 2);
+                        CHECK_OK(trm_exec_forward_backward(all[e], &err), err);
+                    }
+                    CHECK_OK(trm_exec_gradient(all[e], 0, e == 0 ? gradient : other, &err), err);
+                    assert_true(e == 0 || memcmp(gradient, other, IN * HIDDEN * sizeof(float)) == 0);
+                    CHECK_OK(trm_exec_update(all[e], 0.1, &err), err);
+                }
+            }
+            int count = read_all(plain, want);
+            for (int e = 1; e < 3; e++) {
+                assert_int_equal(read_all(all[e], got), count);
+                assert_memory_equal(got, want, (size_t)count * sizeof(float));
+            }
+            trm_loss_scale_state s;
+            assert_false(trm_exec_loss_scale(plain, &s));
+            assert_true(trm_exec_loss_scale(fixed, &s) && s.scale == 1024 && s.skipped == 0);
+            assert_true(trm_exec_loss_scale(dynamic, &s) && s.scale == 65536 * 4 && s.good == 2 && s.skipped == 0);
+            for (int e = 0; e < 3; e++) {
+                trm_exec_destroy(all[e]);
+            }
+        }
+    }
+}
+
+static void an_overflow_skips_the_update(void **state) {
+    trm_loss_scale_state s;
+    float before[4 * PARAMETERS], after[4 * PARAMETERS];
+    trm_exec *exec = make((trm_exec_options){
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .loss_scale = {.on = true, .dynamic = true, .initial = 0x1p126, .grow_every = 4}});
+    one_step(exec, 0, 1e-3f); /* small enough for any scale */
+    int count = read_all(exec, before);
+    int skipped = 0;
+    for (int step = 1; step < 20; step++) {
+        one_step(exec, step, 1e4f);
+        assert_true(trm_exec_loss_scale(exec, &s));
+        if (!s.overflow) {
+            break;
+        }
+        skipped++;
+        assert_int_equal(s.skipped, skipped);
+        assert_true(s.scale == ldexp(1, 126 - skipped));
+        read_all(exec, after);
+        assert_memory_equal(before, after, (size_t)count * sizeof(float));
+        assert_int_equal(trm_exec_step(exec), 1 + skipped); /* it counts as a step */
+    }
+    assert_true(skipped > 3 && skipped < 19);
+    read_all(exec, after);
+    assert_true(memcmp(before, after, (size_t)count * sizeof(float)) != 0);
+    trm_exec_destroy(exec);
+}
+
+/* Where no scale helps the step fails as it does without one; a fixed scale skips and says so. */
+static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
+    trm_error err;
+    trm_loss_scale_state s;
+    trm_exec *exec = make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
+    for (int step = 0; step < 2; step++) {
+        one_step(exec, step, NAN);
+        assert_true(trm_exec_loss_scale(exec, &s) && s.overflow && s.scale == (step == 0 ? 2 : 1));
+    }
+    feed(exec, 2, NAN);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_FAILS(trm_exec_update(exec, 0.1, &err), TRM_DIVERGED, err, "");
+    trm_exec_destroy(exec);
+    exec = make((trm_exec_options){.loss_scale = {.on = true, .initial = 8}});
+    one_step(exec, 0, NAN);
+    assert_true(trm_exec_loss_scale(exec, &s) && s.overflow && s.scale == 8 && s.skipped == 1);
+    one_step(exec, 1, 1);
+    assert_true(trm_exec_loss_scale(exec, &s) && !s.overflow && s.skipped == 1);
+    trm_exec_destroy(exec);
+}
+
+static void a_run_goes_on_with_its_scale(void **state) {
+    trm_error err;
+    trm_loss_scale_state s = {.scale = 512, .good = 1, .skipped = 7};
+    trm_exec *exec = make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
+    CHECK_OK(trm_exec_set_loss_scale(exec, &s, &err), err);
+    one_step(exec, 0, 1);
+    assert_true(trm_exec_loss_scale(exec, &s) && s.scale == 1024 && s.good == 0 && s.skipped == 7);
+    s.scale = 0.5;
+    CHECK_FAILS(trm_exec_set_loss_scale(exec, &s, &err), TRM_INVALID, err, "0.5");
+    trm_exec_destroy(exec);
+    exec = make((trm_exec_options){0});
+    CHECK_FAILS(trm_exec_set_loss_scale(exec, &s, &err), TRM_INVALID, err, "scales no loss");
+    trm_exec_destroy(exec);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_scale_leaves_no_trace),
+        cmocka_unit_test(an_overflow_skips_the_update),
+        cmocka_unit_test(what_is_not_finite_at_scale_one_has_diverged),
+        cmocka_unit_test(a_run_goes_on_with_its_scale),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
