@@ -1,5 +1,5 @@
-/* trireme/launch.h: starts the processes of a job on this host, one per rank or one per role, and
- * ends them together.
+/* trireme/launch.h: starts the processes of a job, one per rank or one per role, on this host or on
+ * several, and ends them together.
  *
  *     trm_launch_options options = {.ranks = 8, .command = argv + 3, .environment = environ,
  *                                   .write = print, .directory = "."};
@@ -38,6 +38,13 @@ typedef struct trm_launch_role {
     int32_t restarts;           /* so often a failed process of this role is started again */
 } trm_launch_role;
 
+/* A host of a job over several. Ranks are numbered in the order of the hosts. */
+typedef struct trm_launch_host {
+    const char *name;    /* what the remote shell takes; "localhost": no shell, if none is given */
+    const char *address; /* where other hosts reach it; NULL = its name. Looked at for the first host */
+    int32_t ranks;
+} trm_launch_host;
+
 typedef struct trm_launch_options {
     int32_t ranks;              /* processes here; ignored with roles */
     const char *const *command; /* program and arguments, ended by NULL; looked up in PATH */
@@ -59,6 +66,20 @@ typedef struct trm_launch_options {
     int32_t world, first_rank;  /* ranks first_rank to first_rank + ranks - 1 of world are here */
     const char *rendezvous;     /* "host:port", see trireme/cluster.h */
     const char *token_file;
+    /* Or all of it from here: an agent is started on each host, which runs its ranks and sends their
+     * output back; logs lie here as on one host. The program must be at the same place everywhere, and the
+     * working directory must exist. Ranks get the environment that their host gives, with PATH,
+     * LD_LIBRARY_PATH, XDG_CACHE_HOME, OMP_*, TRIREME_*, HCCL_* and UCX_* from here. */
+    const trm_launch_host *hosts;
+    int32_t host_count;         /* 0: this host alone */
+    const char *remote_shell;   /* words; {} stands for the host's name, which otherwise comes last;
+                                   NULL = "ssh -T -o BatchMode=yes -o ConnectTimeout=10" */
+    const char *const *agent;   /* a program that calls trm_launch_agent, with its path; ended by NULL */
+    /* For agents: their channel to the launcher, 0 = none (a byte is a signal's number, the end of it
+     * ends the job), a directory that is removed at the end, and what is called 20 times a second. */
+    int32_t control_fd;
+    const char *scratch;
+    void (*tick)(void *context);
     trm_launch_write write;     /* NULL = silent */
     void *context;
 } trm_launch_options;
@@ -81,6 +102,10 @@ typedef struct trm_launch_result {
  *           once) and SIGCHLD while it runs */
 TRM_API TRM_MUST_USE trm_status trm_launch(const trm_launch_options *options,
                                            trm_launch_result *result, trm_error *err);
+
+/* What runs on each host of such a job: takes its order from standard input. *exit_code is for exit().
+ *   error   INVALID: nobody who gives orders is there     thread  as trm_launch */
+TRM_API TRM_MUST_USE trm_status trm_launch_agent(int32_t *exit_code, trm_error *err);
 
 #ifdef __cplusplus
 }

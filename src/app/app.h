@@ -47,9 +47,9 @@ typedef struct app_options {
     /* many ranks */
     int64_t ranks;
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
-    const char *deterministic, *context, *hosts, *launch_directory;
+    const char *deterministic, *context, *hosts, *remote_shell, *launch_directory;
     int64_t deterministic_block;
-    bool shard_optimizer, any_address;
+    bool shard_optimizer, any_address, agent;
     double timeout;
     const char *op, *sizes, *engine, *algorithm, *dtype;
     double min_busbw;

@@ -158,6 +158,8 @@ static const app_flag RANKS[] = {
     {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp|ucx|mpi", "what moves the bytes; mpi under mpirun or srun (auto)", 0, 0},
     {"algorithm", APP_TEXT, OPTION(algorithm), "NAME", "of collectives between hosts, in HCCL_ALGO's forms: ring, level0:NA;level1:H-D_R (by cost)", 0, 0},
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
+    {"hosts", APP_TEXT, OPTION(hosts), "A:2,B:2", "hosts with their ranks, instead of -n; NAME@ADDRESS:2 where others reach the first elsewhere", 0, 0},
+    {"remote-shell", APP_TEXT, OPTION(remote_shell), "WORDS", "starts trireme on them; {} is the host (ssh -T -o BatchMode=yes ...)", 0, 0},
     {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
 };
@@ -197,7 +199,10 @@ static const app_flag LAUNCH[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"threads", APP_INT, OPTION(threads), "N", "OMP_NUM_THREADS of each (the CPUs, shared out)", 1, 1024},
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "becomes RANK_TABLE_FILE of each", 0, 0},
+    {"hosts", APP_TEXT, OPTION(hosts), "A:2,B:2", "hosts with their ranks, instead of -n; NAME@ADDRESS:2 where others reach the first elsewhere", 0, 0},
+    {"remote-shell", APP_TEXT, OPTION(remote_shell), "WORDS", "starts trireme on them; {} is the host (ssh -T -o BatchMode=yes ...)", 0, 0},
     {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where device0, device1 ... are made (.)", 0, 0},
+    {"agent", APP_BOOL, OPTION(agent), NULL, "what --hosts starts on each of them; takes its order from standard input", 0, 0},
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
 };
 GROUP(launch, "Job", LAUNCH);
@@ -221,6 +226,8 @@ static const app_flag BENCH_COMM[] = {
     {"algorithm", APP_TEXT, OPTION(algorithm), "NAME", "between hosts or with tcp, ucx, mpi: ring, allreduce=ring/allgather=bruck (by cost)", 0, 0},
     {"private-buffers", APP_BOOL, OPTION(private_buffers), NULL, "buffers of the program's own, not shared memory", 0, 0},
     {"min-busbw", APP_REAL, OPTION(min_busbw), "GB/S", "fails (1) where the bus bandwidth is below", 0, 1e6},
+    {"hosts", APP_TEXT, OPTION(hosts), "A:2,B:2", "hosts with their ranks, instead of -n; NAME@ADDRESS:2 where others reach the first elsewhere", 0, 0},
+    {"remote-shell", APP_TEXT, OPTION(remote_shell), "WORDS", "starts trireme on them; {} is the host (ssh -T -o BatchMode=yes ...)", 0, 0},
     {"launch-dir", APP_TEXT, OPTION(launch_directory), "DIR", "where -n makes device0, device1 ... with the ranks' logs (.)", 0, 0},
     {"timeout", APP_REAL, OPTION(timeout), "S", "the job fails after so many seconds (none)", 0.1, 1e9},
 };

@@ -38,10 +38,55 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
     fflush(to);
 }
 
+enum { HOSTS_MAX = 256 };
+
+/* "a:2,b:2", "a@10.0.0.1:2": hosts, where others reach the first, their ranks. */
+static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, int64_t *ranks, trm_error *err) {
+    *ranks = 0;
+    for (char *item = strtok(text, ", "); item != NULL; item = strtok(NULL, ", ")) {
+        char *colon = strrchr(item, ':'), *end = NULL, *at = strchr(item, '@');
+        long n = colon != NULL ? strtol(colon + 1, &end, 10) : 0;
+        if (colon == NULL || colon == item || end == colon + 1 || *end != '\0' || n < 1 || n > 1024 ||
+            *count == HOSTS_MAX) {
+            return app_fail(err, TRM_INVALID, "--hosts: '%.60s'; host:ranks or name@address:ranks expected, at most %d "
+                            "of them", item, HOSTS_MAX);
+        }
+        *colon = '\0';
+        /* user@host of ssh stays whole when what follows the first @ has another */
+        char *address = at != NULL && strchr(at + 1, '@') != NULL ? strrchr(item, '@') : at;
+        if (address != NULL) {
+            *address++ = '\0';
+        }
+        hosts[(*count)++] = (trm_launch_host){.name = item, .address = address, .ranks = (int32_t)n};
+        *ranks += n;
+    }
+    return TRM_OK;
+}
+
 trm_status app_launch(const app_context *app, const char *const *command, int *code, trm_error *err) {
+    static char self[4096], text[4096];
+    static const char *agent[] = {self, "run", "--agent", NULL};
+    static trm_launch_host hosts[HOSTS_MAX];
     const app_options *o = &app->o;
+    int32_t host_count = 0;
+    int64_t ranks = o->ranks > 0 ? o->ranks : 1, listed = 0;
+    if (o->hosts != NULL) {
+        ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+        self[length > 0 ? length : 0] = '\0';
+        snprintf(text, sizeof text, "%s", o->hosts);
+        trm_status parsed = hosts_of(text, hosts, &host_count, &listed, err);
+        if (parsed != TRM_OK) {
+            return parsed;
+        }
+        if (listed != ranks && o->ranks > 1) {
+            return app_fail(err, TRM_INVALID, "-n %lld, but --hosts has %lld ranks; leave -n away", (long long)ranks,
+                            (long long)listed);
+        }
+    } else if (o->remote_shell != NULL) {
+        return app_fail(err, TRM_INVALID, "--remote-shell is for --hosts");
+    }
     const trm_launch_options options = {
-        .ranks = (int32_t)(o->ranks > 0 ? o->ranks : 1),
+        .ranks = (int32_t)ranks,
         .command = command,
         .environment = (const char *const *)environ,
         .directory = o->launch_directory,
@@ -49,6 +94,10 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
         .threads = (int32_t)o->threads,
         .timeout_seconds = o->timeout,
         .dry_run = o->dry_run,
+        .hosts = hosts,
+        .host_count = host_count,
+        .remote_shell = o->remote_shell,
+        .agent = agent,
         .write = app_write_through};
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
@@ -79,7 +128,7 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
 trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
-    if (app->o.ranks <= 1) {
+    if (app->o.ranks <= 1 && (app->o.hosts == NULL || getenv("TRIREME_RANK") != NULL)) {
         return TRM_OK;
     }
     /* A rank table alone does not make a rank: RANK_ID or the like must say which. */
@@ -90,7 +139,7 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
     }
     int32_t size = trm_cluster_get(cluster)->size;
     trm_cluster_destroy(cluster);
-    if (size == app->o.ranks) {
+    if (size > 1 && (app->o.hosts != NULL || size == app->o.ranks)) {
         return TRM_OK;
     }
     if (size > 1) {

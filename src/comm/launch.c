@@ -4,7 +4,7 @@
  *      \--a failure, a signal, the timeout--> ending: SIGTERM, grace, SIGKILL --> failed
  */
 #define _GNU_SOURCE
-#include "comm/launch.h"
+#include "comm/launch_hosts.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -209,11 +209,26 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     }
     if (job->stop_signal == 0) {
         job->stop_signal = number;
-        trmi_launch_say(launch, "signal %d: all processes are told to end", number);
+        if (launch->options->control_fd == 0) { /* an agent's launcher has said so */
+            trmi_launch_say(launch, "signal %d: all processes are told to end", number);
+        }
         begin_ending(launch, job, number);
     } else {
         job->killed = true;
         tell_all(launch, SIGKILL);
+    }
+}
+
+/* The launcher of an agent has sent signals, or is gone. */
+static void obey_control(trmi_launch *launch, job_state *job) {
+    unsigned char numbers[16];
+    ssize_t bytes = read(launch->options->control_fd, numbers, sizeof numbers);
+    for (ssize_t i = 0; i < bytes; i++) {
+        handle_signal(launch, job, numbers[i]);
+    }
+    if (bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR)) {
+        launch->control_closed = true;
+        handle_signal(launch, job, SIGTERM);
     }
 }
 
@@ -274,10 +289,12 @@ static bool any_running(const trmi_launch *launch) {
 
 static void wait_for_end(trmi_launch *launch, job_state *job) {
     while (any_running(launch)) {
-        struct pollfd polls[3] = {{.fd = launch->signal_fd, .events = POLLIN},
+        bool controlled = launch->options->control_fd > 0 && !launch->control_closed;
+        struct pollfd polls[4] = {{.fd = launch->signal_fd, .events = POLLIN},
                                   {.fd = launch->out_fd[0], .events = POLLIN},
-                                  {.fd = launch->out_fd[1], .events = POLLIN}};
-        poll(polls, 3, 50);
+                                  {.fd = launch->out_fd[1], .events = POLLIN},
+                                  {.fd = controlled ? launch->options->control_fd : -1, .events = POLLIN}};
+        poll(polls, 4, 50);
         struct signalfd_siginfo info;
         while (read(launch->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
             handle_signal(launch, job, (int)info.ssi_signo);
@@ -287,8 +304,14 @@ static void wait_for_end(trmi_launch *launch, job_state *job) {
                 pump(launch, i);
             }
         }
+        if (polls[3].revents != 0) {
+            obey_control(launch, job);
+        }
         reap(launch, job);
         keep_time(launch, job, trmi_os_now());
+        if (launch->options->tick != NULL) {
+            launch->options->tick(launch->options->context);
+        }
     }
     /* Grandchildren that outlived their rank, then the last words in the pipes. */
     tell_all(launch, SIGKILL);
@@ -354,6 +377,8 @@ static void end_adopted(const trmi_launch *launch, const pid_t *before, int befo
 /* The end of a log, line by line. */
 static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     char data[TAIL_BYTES + 1];
+    /* an agent's logs lie elsewhere in the end */
+    const char *shown = task->log + (launch->options->scratch != NULL ? strlen(launch->options->scratch) + 1 : 0);
     int fd = open(task->log, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (fd < 0 || fstat(fd, &info) != 0) {
@@ -363,7 +388,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     ssize_t bytes = pread(fd, data, TAIL_BYTES, from);
     close(fd);
     if (bytes <= 0) {
-        trmi_launch_say(launch, "%s is empty", task->log);
+        trmi_launch_say(launch, "%s is empty", shown);
         return;
     }
     data[bytes] = '\0';
@@ -373,7 +398,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
             break;
         }
     }
-    trmi_launch_say(launch, "the end of %s:", task->log);
+    trmi_launch_say(launch, "the end of %s:", shown);
     for (char *line; (line = strsep(&start, "\n")) != NULL;) {
         if (line[0] != '\0' || start != NULL) {
             trmi_launch_say(launch, "| %.900s", line);
@@ -404,7 +429,9 @@ static void conclude(trmi_launch *launch, job_state *job) {
     if (job->stop_signal != 0) {
         result->exit_code = 128 + job->stop_signal;
     }
-    trmi_launch_say(launch, result->exit_code == 0 ? "training success" : "training failed");
+    if (launch->options->control_fd == 0) {
+        trmi_launch_say(launch, result->exit_code == 0 ? "training success" : "training failed");
+    }
 }
 
 /* Signals come through a descriptor while the job runs. */
@@ -441,11 +468,14 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     }
     wait_for_end(launch, job);
     end_adopted(launch, before, before_count);
-    trmi_launch_guard_end(launch);
-    prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
     if (status == TRM_OK) {
         conclude(launch, job);
     }
+    if (launch->options->tick != NULL) {
+        launch->options->tick(launch->options->context);
+    }
+    trmi_launch_guard_end(launch);
+    prctl(PR_SET_CHILD_SUBREAPER, (unsigned long)subreaper);
     return status;
 }
 
@@ -457,6 +487,9 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
                           .out_fd = {-1, -1},
                           .out_log = -1};
     *result = (trm_launch_result){.failed_rank = -1};
+    if (options->host_count > 0) {
+        return trmi_launch_hosts(options, result, err);
+    }
     job_state job = {.result = result, .start_time = trmi_os_now(), .first_failed = -1};
     sigset_t before;
     trm_status status = trmi_launch_plan(&launch, err);

@@ -46,6 +46,7 @@ typedef struct trmi_launch {
     int signal_fd;
     int out_fd[2];       /* read ends of the console task's stdout and stderr */
     int out_log;         /* its log */
+    bool control_closed; /* an agent's launcher is gone */
 } trmi_launch;
 
 /* launch_tasks.c: tasks, environments, cores; nothing is started.   error INVALID, NOMEM */

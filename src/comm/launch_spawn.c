@@ -231,6 +231,10 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
         kill(-groups[g], SIGKILL);
     }
     trmi_launch_sweep(launch);
+    if (launch->options->scratch != NULL) {
+        trm_error ignored;
+        (void)!trmi_os_remove_tree(NULL, launch->options->scratch, &ignored);
+    }
     _exit(0);
 }
 

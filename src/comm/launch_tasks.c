@@ -266,7 +266,7 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
         task->index = options->first_rank + i;
         task->command = options->command;
         task->trains = true;
-        task->console = i == 0;
+        task->console = options->control_fd > 0 ? task->index == 0 : i == 0;
         snprintf(task->name, sizeof task->name, "rank %d", task->index);
         name_files(launch, task, "device");
     }
