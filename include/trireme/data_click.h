@@ -132,11 +132,27 @@ typedef struct trm_clicks_options {
     double dense_scale;  /* ... of the dense part; 0 = 0.5 */
     double pair_scale;   /* ... of the pairs; 0 = 0.5; -1 = none */
     bool wide_keys;      /* 63-bit keys without order, for dynamic tables */
+    bool shared_table;   /* keys of field f are moved by f * vocabulary: one table. Not with wide_keys */
     uint64_t seed;
 } trm_clicks_options;
 TRM_API TRM_MUST_USE trm_status trm_dataset_clicks(const trm_clicks_options *options,
                                                    trm_usage usage, trm_dataset **out,
                                                    trm_error *err);
+
+/* Rows without any meaning, made before reading begins and kept: batches that cost next to nothing,
+ * for measuring. Keys as numpy.random.zipf(zipf) % vocabulary, of one table (those of field f are
+ * moved by f * vocabulary); dense inputs uniform in [0, 1); labels are coins. */
+typedef struct trm_random_clicks_options {
+    int64_t count;      /* 0 = 32768 */
+    int32_t fields;     /* 0 = 26 */
+    int32_t dense;      /* 0 = 13; -1 = none */
+    int64_t vocabulary; /* 0 = 100,000 */
+    double zipf;        /* above 1; 0 = 1.2 */
+    double click_rate;  /* 0 = 0.25 */
+    uint64_t seed;
+} trm_random_clicks_options;
+TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options,
+                                                          trm_dataset **out, trm_error *err);
 
 /* What the planted probabilities themselves reach: nothing can do better on average. `auc` and
  * `logloss` are expectations over the coins (Monte Carlo over rows, so their only error is the

@@ -66,7 +66,8 @@ typedef enum trm_init {
     TRM_INIT_HE_UNIFORM,        /* U(+-sqrt(6/fan_in)) */
     TRM_INIT_LINEAR,            /* U(+-1/sqrt(fan_in)): torch.nn.Linear's weight and bias */
     TRM_INIT_GLOROT_UNIFORM,    /* U(+-sqrt(6/(fan_in+fan_out))) */
-    TRM_INIT_NORMAL_001         /* N(0, 0.01^2) */
+    TRM_INIT_NORMAL_001,        /* N(0, 0.01^2) */
+    TRM_INIT_NORMAL_002         /* N(0, 0.02^2) */
 } trm_init;
 
 /* Fed anew each step, by name. */
@@ -120,6 +121,18 @@ TRM_API trm_node trm_global_avg_pool(trm_graph *graph, trm_node x);
 /* Rows of table [V, D] by ids (int32 or int64) of any shape -> [..., D]. An id outside [0, V) stops
  * the step with TRM_INVALID. The gradient is sparse: only the rows that were used. */
 TRM_API trm_node trm_embedding(trm_graph *graph, trm_node table, trm_node ids);
+typedef enum trm_bag_pooling {
+    TRM_BAG_SUM,
+    TRM_BAG_MEAN,  /* over the sum of the weights */
+    TRM_BAG_SQRT_N /* over the root of the sum of their squares */
+} trm_bag_pooling;
+/* Bags of rows: rows [K, D], offsets int [B + 1] -> [B, D]; bag b is rows [offsets[b], offsets[b + 1]),
+ * each times its weight [K] (TRM_NO_NODE: 1; no gradient). An empty bag, or one of weight 0, is 0. */
+TRM_API trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_node weights,
+                              trm_bag_pooling pooling);
+/* Inner products of all pairs of rows: x [N, V, W] -> [N, V (V - 1) / 2], in the order (1, 0), (2, 0),
+ * (2, 1), (3, 0) ... */
+TRM_API trm_node trm_pair_dots(trm_graph *graph, trm_node x);
 /* Training: zeroes with probability `rate`, scales the rest by 1/(1-rate); the mask is a function
  * of (seed, step, operator, element). Evaluation: identity. */
 TRM_API trm_node trm_dropout(trm_graph *graph, trm_node x, double rate);

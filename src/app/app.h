@@ -8,6 +8,7 @@
 #include "trireme/context.h"
 #include "trireme/train.h"
 
+#include "app/click.h"
 #include "app/flags.h"
 #include "app/output.h"
 
@@ -54,6 +55,7 @@ typedef struct app_options {
     const char *op, *sizes, *engine, *algorithm, *dtype;
     double min_busbw;
     bool private_buffers;
+    app_click_flags click;
     /* parameter servers */
     int64_t servers, restarts, ps_shards, ps_memory;
     const char *mode, *dense, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
@@ -88,6 +90,7 @@ extern const int app_commands_count;
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_bench, app_group_synth,
+    app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
 /* The values that flags have when they are not given. */
@@ -108,7 +111,7 @@ int app_run_version(app_context *app);
 TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,
                                     trm_dataset **out, trm_error *err);
 /* Random batches of the model's shape, for commands that need no data. */
-TRM_MUST_USE trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err);
+TRM_MUST_USE trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err);
 /* Sets what depends on the data and was not given: image and batch size, and the guide's numbers. */
 void app_settle_data(app_context *app);
 /* An image folder without train and val (or test) in it: every usage reads the same images. */
@@ -118,12 +121,13 @@ trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- models (setup.c) ------------------------------------------------------------------------------ */
 
-/* The network that MODEL names, with its options: context of app_network. */
+/* The network that MODEL names, with its options: context of the function that builds it. */
 typedef struct app_network {
     const char *name;
     int64_t classes;
     const char *stem;
     trm_xent_options xent;
+    app_click_network click; /* recommendation models */
 } app_network;
 TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                                        bool evaluation_only, app_network *network, trm_model **out,
@@ -133,15 +137,39 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
  * them. INVALID when it is of another model. */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, const char *path,
                                    trm_error *err);
-/* The options of such a model; `description` (1024 bytes) must live as long as they are used. */
+enum { APP_DESCRIPTION_BYTES = 1792 };
+/* The options of such a model; `description` (APP_DESCRIPTION_BYTES) must live as long as they are used. */
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                                           bool evaluation_only, app_network *network, char *description,
                                           trm_model_options *out, trm_error *err);
 /* The line, or the JSON event, of an evaluation; epoch 0 = none. */
-void app_tell_evaluation(int64_t epoch, const trm_evaluation *evaluation);
+void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
 
 trm_precision app_precision(const app_options *o);
 extern double app_program_begin; /* trm_now_seconds at the start of main */
+
+/* ---- recommendation models (click.c) ---------------------------------------------------------------- */
+
+bool app_is_recommender(const char *model);
+/* "images" or "samples", and the key of their rate in JSON. */
+const char *app_unit(const app_context *app);
+const char *app_rate_key(const app_context *app);
+/* Defaults of the model, where flags are not given. */
+void app_click_settle(app_context *app);
+/* What --columns, --vocabulary and so on say, for spec->click; sets spec->kind and path where the
+ * model says what "synth" means. Valid until the next call. INVALID, IO, CORRUPT. */
+TRM_MUST_USE trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_error *err);
+/* Generated clicks of the model's shape, for commands that need no data. */
+TRM_MUST_USE trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err);
+/* What the network reads from this data, and the size of its table. */
+TRM_MUST_USE trm_status app_click_network_of(const app_context *app, trm_dataset *data,
+                                             app_click_network *out, trm_error *err);
+trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *app_network);
+/* Generated clicks: what nothing can be better than on the test rows; false with other data. */
+bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
+/* The "click" object of a checkpoint's description, and back. */
+void app_click_describe(const app_network *network, char *text, size_t size);
+TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
 
 /* ---- many ranks (ranks.c) --------------------------------------------------------------------------- */
 
@@ -213,6 +241,7 @@ int app_run_inspect(app_context *app);
 int app_run_data_synth(app_context *app);
 int app_run_data_info(app_context *app);
 int app_run_data_fetch(app_context *app);
+int app_run_data_vocabulary(app_context *app);
 int app_run_bench_train(app_context *app);
 int app_run_bench_ops(app_context *app);
 int app_run_bench_data(app_context *app);

@@ -95,7 +95,7 @@ int app_run_bench_train(app_context *app) {
         status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
     }
     if (status == TRM_OK) {
-        status = app_dataset_random(&app->o, &data, &err);
+        status = app_dataset_random(app, &data, &err);
     }
     if (status == TRM_OK) {
         /* What the process is without the model, with the batches to come. */

@@ -59,7 +59,7 @@ int app_run_plan(app_context *app) {
     const char *name = app->parsed.arguments[0];
     char *text = NULL;
     app_settle_data(app);
-    trm_status status = app_dataset_random(&app->o, &data, &err);
+    trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
         status = app_make_model(app, name, data, false, &network, &model, &err);
     }

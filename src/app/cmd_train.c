@@ -36,9 +36,9 @@ static void status_line(const job *j, const trm_progress *p, double speed) {
     if (p->epochs > 0 && done > 0) {
         app_time(steps_left * p->busy_seconds / done, left, sizeof left);
     }
-    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f images/s  %s left", (long long)p->epoch,
+    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f %s/s  %s left", (long long)p->epoch,
                     (long long)epochs, (long long)p->step, (long long)p->epoch_steps, (double)p->loss,
-                    speed, left);
+                    speed, app_unit(j->app), left);
 }
 
 static double speed_since_report(const job *j, const trm_progress *p) {
@@ -63,8 +63,9 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     j->reported_samples = p->samples;
     j->reported_seconds = p->busy_seconds;
     if (!app_out.terminal || p->step == p->epoch_steps) {
-        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f images/s, learning rate %.4g\n",
-                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, p->learning_rate);
+        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
+                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, app_unit(j->app),
+                 p->learning_rate);
     }
     app_json_open();
     app_json_text("event", "step");
@@ -72,7 +73,7 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     app_json_int("step", p->step);
     app_json_int("global_step", (int64_t)p->global_step);
     app_json_real("loss", (double)p->loss);
-    app_json_real("images_per_second", speed);
+    app_json_real(app_rate_key(j->app), speed);
     app_json_real("learning_rate", p->learning_rate);
     if (p->loss_scale != NULL) {
         app_json_real("loss_scale", p->loss_scale->scale);
@@ -101,7 +102,9 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     return TRM_OK;
 }
 
-void app_tell_evaluation(int64_t epoch, const trm_evaluation *e) {
+void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
+    trm_clicks_bayes bayes;
+    bool known = e->has_auc && app_click_bayes(app, &bayes);
     if (epoch > 0) {
         app_say("epoch %lld: ", (long long)epoch);
     }
@@ -110,7 +113,10 @@ void app_tell_evaluation(int64_t epoch, const trm_evaluation *e) {
         app_say(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
     }
     if (e->has_auc) {
-        app_say(", auc %.6f, logloss %.6f", e->auc, e->logloss);
+        app_say(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
+    }
+    if (known) {
+        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc, bayes.realized_logloss);
     }
     app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
     app_json_open();
@@ -128,15 +134,18 @@ void app_tell_evaluation(int64_t epoch, const trm_evaluation *e) {
         app_json_real("logloss", e->logloss);
         app_json_real("calibration", e->calibration);
     }
+    if (known) { /* on these very rows, so that the model's can be held against them */
+        app_json_real("bayes_auc", bayes.realized_auc);
+        app_json_real("bayes_logloss", bayes.realized_logloss);
+    }
     app_json_int("samples", e->samples);
     app_json_real("seconds", e->seconds);
     app_json_close();
 }
 
 static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
-    (void)context;
     (void)err;
-    app_tell_evaluation(p->epoch, p->evaluation);
+    app_tell_evaluation(((job *)context)->app, p->epoch, p->evaluation);
     return TRM_OK;
 }
 
@@ -181,8 +190,14 @@ static void tell_start(const job *j) {
     app_json_int("samples", trm_dataset_sample_count(j->train));
     app_json_int("parameters", info.parameter_count);
     app_json_int("batch_size", o->batch_size);
-    app_json_int("image_size", o->image_size);
-    app_json_int("classes", j->network.classes);
+    if (app_is_recommender(j->name)) {
+        app_json_int("fields", j->network.click.fields);
+        app_json_int("dense", j->network.click.dense);
+        app_json_int("table_rows", j->network.click.options.rows);
+    } else {
+        app_json_int("image_size", o->image_size);
+        app_json_int("classes", j->network.classes);
+    }
     app_json_int("epochs", o->epochs);
     app_json_int("epoch_steps", epoch_steps);
     app_json_text("precision", o->precision);
@@ -204,14 +219,14 @@ static void tell_done(const job *j) {
     double seconds = trm_now_seconds() - j->ready_seconds;
     char memory[32], time[32];
     uint64_t step = trm_model_global_step(j->model);
-    app_say("done: step %llu, %s, %.0f images/s, peak memory %s\n", (unsigned long long)step,
-            app_time(seconds, time, sizeof time), speed,
+    app_say("done: step %llu, %s, %.0f %s/s, peak memory %s\n", (unsigned long long)step,
+            app_time(seconds, time, sizeof time), speed, app_unit(j->app),
             app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
     app_json_open();
     app_json_text("event", "done");
     app_json_int("global_step", (int64_t)step);
     app_json_real("seconds", seconds);
-    app_json_real("images_per_second", speed);
+    app_json_real(app_rate_key(j->app), speed);
     app_json_int("peak_bytes", trm_peak_bytes());
     app_json_parallel(j->app, trm_model_exec(j->model));
     app_json_close();
@@ -392,7 +407,7 @@ static trm_status train(job *j, trm_error *err) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
         if (status == TRM_OK) {
-            app_tell_evaluation(j->last.epoch, &evaluation);
+            app_tell_evaluation(j->app, j->last.epoch, &evaluation);
         }
     }
     app_signals_end();

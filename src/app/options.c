@@ -27,8 +27,9 @@ static const app_flag DRY_RUN[] = {
 GROUP(dry_run, NULL, DRY_RUN);
 
 static const app_flag DATA[] = {
-    {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: ten generated shape classes", 0, 0},
-    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord", "its form (auto)", 0, 0},
+    {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: generated shapes, or clicks", 0, 0},
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|tfrecord-clicks",
+     "its form (auto); clicks: generated, with a known best AUC", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
     {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
     {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e9},
@@ -39,7 +40,7 @@ static const app_flag DATA[] = {
 GROUP(data, "Data", DATA);
 
 static const app_flag NETWORK[] = {
-    {"batch-size", APP_INT, OPTION(batch_size), "N", "samples a batch (128; 32 from 128x128 on)", 1, 65536},
+    {"batch-size", APP_INT, OPTION(batch_size), "N", "samples a batch (128; 32 from 128x128 on; clicks 4096)", 1, 65536},
     {"image-size", APP_INT, OPTION(image_size), "N", "height and width (CIFAR and synth 32, else 224)", 1, 8192},
     {"classes", APP_INT, OPTION(classes), "N", "outputs of the network (the dataset's, else 10)", 2, 1e6},
     {"stem", APP_CHOICE, OPTION(stem), "imagenet|cifar", "first layers of a resnet (imagenet)", 0, 0},
@@ -60,8 +61,8 @@ GROUP(exec, "Execution", EXEC);
 static const app_flag TRAIN[] = {
     {"epochs", APP_INT, OPTION(epochs), "N", "passes over the data, in all (1)", 1, 1e6},
     {"steps", APP_INT, OPTION(steps), "N", "or stop after so many steps, in all", 1, 1e12},
-    {"optimizer", APP_CHOICE, OPTION(optimizer), "momentum|sgd|nesterov|adam|lars|adagrad|ftrl", "(momentum)", 0, 0},
-    {"learning-rate", APP_REAL, OPTION(learning_rate), "X", "after warm-up (0.01)", 1e-12, 1e3},
+    {"optimizer", APP_CHOICE, OPTION(optimizer), "momentum|sgd|nesterov|adam|lars|adagrad|ftrl", "(momentum; of clicks by model)", 0, 0},
+    {"learning-rate", APP_REAL, OPTION(learning_rate), "X", "after warm-up (0.01; of clicks by model)", 1e-12, 1e3},
     {"momentum", APP_REAL, OPTION(momentum), "X", "(0.9)", 0, 0.99999},
     {"weight-decay", APP_REAL, OPTION(weight_decay), "X", "not of norms and biases (0)", 0, 1},
     {"schedule", APP_CHOICE, OPTION(schedule), "constant|step|cosine|polynomial", "of the learning rate (constant)", 0, 0},
@@ -269,4 +270,11 @@ void app_defaults(app_options *o) {
     o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;
+    o->click.fields = o->click.dense = -1;
+    o->click.pair_scale = -1;
+    o->click.separator = "comma";
+    o->click.header = "auto";
+    o->click.dense_form = "default";
+    o->click.pooling = "sum";
+    o->click.min_count = 2;
 }

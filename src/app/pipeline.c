@@ -53,6 +53,7 @@ void app_settle_data(app_context *app) {
     if (o->exact_guide) {
         settle_guide(app);
     }
+    app_click_settle(app);
     if (o->data != NULL) {
         descend(o);
     }
@@ -71,8 +72,12 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     struct stat info;
     char *text = trm_dataset_describe(data);
     bool folders = text != NULL && strstr(text, "{\"kind\":\"imagefolder\"") != NULL;
-    trm_dataset_text_free(text);
     snprintf(path, sizeof path, "%s/train", o->data);
+    bool images = text == NULL || strstr(text, "\"key_fields\"") == NULL;
+    trm_dataset_text_free(text);
+    if (!images && stat(o->data, &info) == 0 && S_ISREG(info.st_mode)) {
+        return true;
+    }
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
@@ -90,7 +95,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
         return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
     }
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
-    const trm_dataset_spec spec = {.kind = o->dataset,
+    trm_dataset_spec spec = {.kind = o->dataset,
                                    .path = o->data,
                                    .usage = usage,
                                    .batch_size = o->batch_size,
@@ -103,17 +108,20 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                    .no_augment = !training,
                                    .exact_guide = o->exact_guide,
                                    .shapes = &shapes};
-    return trm_dataset_open(&spec, out, err);
+    trm_status status = app_click_data(app, &spec, err);
+    return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
 }
 
-trm_status app_dataset_random(const app_options *o, trm_dataset **out, trm_error *err) {
+trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
+    const app_options *o = &app->o;
     const trm_random_options options = {.count = o->batch_size * 64,
                                         .channels = 3,
                                         .height = o->image_size,
                                         .width = o->image_size,
                                         .classes = o->classes > 0 ? o->classes : 10};
     trm_dataset *data;
-    trm_status status = trm_dataset_random(&options, &data, err);
+    bool clicks = app_is_recommender(app->parsed.arguments[0]);
+    trm_status status = clicks ? app_click_random(app, &data, err) : trm_dataset_random(&options, &data, err);
     if (status != TRM_OK) {
         return status;
     }

@@ -38,6 +38,9 @@ trm_status app_recall(app_context *app, const char *name, const char *path, trm_
     }
     recall_int(app, root, "classes", "classes", &o->classes);
     recall_int(app, root, "image_size", "image-size", &o->image_size);
+    if (status == TRM_OK) {
+        status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
+    }
     json_decref(root);
     trm_checkpoint_close(checkpoint);
     return status;

@@ -54,7 +54,7 @@ typedef struct role {
     app_context *app;
     const char *name;
     app_network network;
-    char description[1024];
+    char description[APP_DESCRIPTION_BYTES];
     trm_cluster *cluster;
     trm_estimator *estimator;
     uint8_t token[TRM_TOKEN_BYTES];
@@ -82,9 +82,8 @@ static int print_line(const char *line) {
 }
 
 static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
-    (void)context;
     app_note("evaluation at step %llu\n", (unsigned long long)step);
-    app_tell_evaluation(0, v);
+    app_tell_evaluation(((role *)context)->app, 0, v);
 }
 
 static trm_status resolve(role *r, trm_error *err) {
@@ -144,7 +143,8 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                    .mix_compile_mode = true,
                                    .precision_mode = o->precision,
                                    .print = print_line,
-                                   .on_evaluated = tell_evaluation};
+                                   .on_evaluated = tell_evaluation,
+                                   .context = r};
     return trm_estimator_create(make_model, r, &config, &r->estimator, err);
 }
 

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DESCRIPTION_BYTES = 1024 };
-
 trm_precision app_precision(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
@@ -81,11 +79,19 @@ static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context)
     return trm_model_build(graph, n->name, trm_inputs_get(inputs, "image"), &options);
 }
 
+static const char *name_at(int32_t index) {
+    int32_t images = 0;
+    while (trm_model_name(images) != NULL) {
+        images++;
+    }
+    return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
+}
+
 static trm_status check_name(const char *name, trm_error *err) {
     const char *words[64];
     char list[160] = "";
     int count = 0;
-    while (count < 64 && (words[count] = trm_model_name(count)) != NULL) {
+    while (count < 64 && (words[count] = name_at(count)) != NULL) {
         if (strcmp(words[count], name) == 0) {
             return TRM_OK;
         }
@@ -112,25 +118,32 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
 /* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name, which
  * was found in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
+    char click[640] = "";
+    if (app_is_recommender(n->name)) {
+        snprintf(click, sizeof click, ",\"click\":");
+        app_click_describe(n, click + strlen(click), sizeof click - strlen(click));
+    }
     snprintf(text, size,
              "{\"model\":\"%s\",\"classes\":%lld,\"stem\":\"%s\",\"image_size\":%lld,\"batch_size\":%lld,"
              "\"precision\":\"%s\",\"optimizer\":\"%s\",\"learning_rate\":%.9g,\"momentum\":%.9g,"
              "\"weight_decay\":%.9g,\"schedule\":\"%s\",\"warmup_steps\":%lld,\"label_smoothing\":%.9g,"
-             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"}",
+             "\"loss\":\"%s\",\"epochs\":%lld,\"steps\":%lld,\"exact_guide\":%s,\"version\":\"%s\"%s}",
              n->name, (long long)n->classes, n->stem, (long long)o->image_size, (long long)o->batch_size,
              o->precision, o->optimizer, o->learning_rate, o->momentum, o->weight_decay, o->schedule,
              (long long)o->warmup_steps, o->label_smoothing, o->loss, (long long)o->epochs,
-             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version());
+             (long long)o->steps, o->exact_guide ? "true" : "false", trm_version(), click);
 }
 
 trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
+    bool recommender = app_is_recommender(name);
     trm_status status = check_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
-        status = settle_classes(network, o, data, err);
+        status = recommender ? app_click_network_of(app, data, &network->click, err)
+                             : settle_classes(network, o, data, err);
     }
     trm_loss_scale_options loss_scale = {0};
     if (status == TRM_OK) {
@@ -142,13 +155,13 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (status != TRM_OK) {
         return status;
     }
-    describe(o, network, description, DESCRIPTION_BYTES);
+    describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
-        .network = build,
+        .network = recommender ? app_click_build : build,
         .network_context = network,
-        .loss = expand ? trm_loss_softmax_expand : trm_loss_softmax,
-        .loss_context = expand ? NULL : &network->xent,
+        .loss = recommender ? trm_loss_logistic : expand ? trm_loss_softmax_expand : trm_loss_softmax,
+        .loss_context = recommender || expand ? NULL : &network->xent,
         .optimizer = optimizer_of(o),
         .learning_rate = rate_of(o),
         .data = data,
@@ -169,7 +182,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
 
 trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                           bool evaluation_only, app_network *network, trm_model **out, trm_error *err) {
-    char description[DESCRIPTION_BYTES];
+    char description[APP_DESCRIPTION_BYTES];
     trm_model_options options;
     trm_status status =
         app_model_options(app, name, data, evaluation_only, network, description, &options, err);

@@ -89,7 +89,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
         if (keys != NULL) {
             keys[f] = o->wide_keys
                           ? (int64_t)(trmi_mix(trmi_mix(~o->seed, (uint64_t)f), (uint64_t)rank) >> 1)
-                          : rank;
+                          : rank + (o->shared_table ? f * o->vocabulary : 0);
         }
     }
     float normals[4];
@@ -158,6 +158,9 @@ static trm_status fill_options(const trm_clicks_options *given, trm_clicks_optio
                          "2^39, %d, 2^40 and %d",
                          (long long)o->rows, (int)o->fields, (long long)o->vocabulary,
                          (int)o->dense, FIELDS_MAX, DENSE_MAX);
+    }
+    if (o->shared_table && o->wide_keys) {
+        return TRMI_FAIL(err, TRM_INVALID, "generated clicks: wide keys are of no table's size; choose one");
     }
     if (!(o->zipf > 0 && o->zipf < 10) || !(o->click_rate > 0 && o->click_rate < 1) ||
         !(fabs(o->key_scale) < 100) || !(fabs(o->dense_scale) < 100) || !(o->pair_scale < 100)) {

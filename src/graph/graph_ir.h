@@ -130,6 +130,10 @@ typedef union trmi_attrs {
         const trmi_exchange *what;
     } exchange;
     struct {
+        trm_bag_pooling pooling;
+        int64_t rows; /* BAG_POOL_GRAD: of what was pooled */
+    } bag;
+    struct {
         const trm_custom_op *op;
     } custom;
 } trmi_attrs;

@@ -175,6 +175,10 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
         rule.kind = TRMI_INIT_NORMAL;
         rule.scale = 0.01;
         break;
+    case TRM_INIT_NORMAL_002:
+        rule.kind = TRMI_INIT_NORMAL;
+        rule.scale = 0.02;
+        break;
     }
     return rule;
 }

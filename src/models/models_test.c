@@ -68,6 +68,84 @@ static void names_are_torchvisions(void **state) {
     trm_graph_destroy(g);
 }
 
+/* ---- recommendation models ------------------------------------------------------------------------- */
+
+static void click_model(const char *name, const trm_recommender_options *options, bool bags, int64_t dense,
+                        const char *const *expected, int64_t *elements) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_click_inputs in = {.batch = 8};
+    in.keys = trm_input(g, "keys", TRM_INT64, bags ? trm_shape_of(40) : trm_shape_of(8, 4));
+    if (bags) {
+        in.offsets = trm_input(g, "offsets", TRM_INT64, trm_shape_of(33));
+    }
+    if (dense > 0) {
+        in.dense = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(8, dense));
+    }
+    trm_node y = trm_recommender_build(g, name, &in, options);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    trm_shape shape = trm_node_shape(g, y);
+    assert_int_equal(shape.rank, 1);
+    assert_int_equal(shape.dim[0], 8);
+    char *text = trm_graph_print(g);
+    for (; *expected != NULL; expected++) {
+        if (strstr(text, *expected) == NULL) {
+            fail_msg("%s: no '%s' in the graph", name, *expected);
+        }
+    }
+    trm_string_free(text);
+    *elements = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        if (g->ops[i].kind == TRMI_OP_PARAMETER) {
+            *elements += trm_shape_count(&g->values[g->ops[i].outputs[0]].shape);
+        }
+    }
+    trm_graph_destroy(g);
+}
+
+/* Counted by hand: 100 rows of 16, 4 fields, 3 dense inputs. */
+static void click_models_are_the_papers(void **state) {
+    const trm_recommender_options plain = {.rows = 100};
+    int64_t n, in = 4 * 16 + 3, small[] = {8};
+    click_model("widedeep", &plain, false, 3,
+                (const char *[]){"embedding.weight [100, 16]", "wide.weight [100, 1]", "wide_dense.weight [1, 3]",
+                                 "deep.0.weight [256, 67]", "deep.1.weight [128, 256]", "out.weight [1, 128]", NULL}, &n);
+    assert_int_equal(n, 1600 + 100 + 3 + in * 256 + 256 + 256 * 128 + 128 + 129);
+    click_model("widedeep", &(trm_recommender_options){.rows = 100, .no_wide_dense = true}, true, 3,
+                (const char *[]){"bag_pool", "deep.0.weight [256, 67]", NULL}, &n);
+    assert_int_equal(n, 1600 + 100 + in * 256 + 256 + 256 * 128 + 128 + 129);
+    click_model("deepfm", &(trm_recommender_options){.rows = 100, .width = 4, .hidden = small, .hidden_count = 1},
+                false, 0, (const char *[]){"deep.0.weight [8, 16]", NULL}, &n);
+    assert_int_equal(n, 400 + 100 + 16 * 8 + 8 + 9);
+    click_model("dcnv2", &(trm_recommender_options){.rows = 100, .hidden = small, .hidden_count = 1, .cross_layers = 2},
+                false, 3, (const char *[]){"cross.1.weight [67, 67]", "out.weight [1, 75]", NULL}, &n);
+    assert_int_equal(n, 1600 + 2 * (in * in + in) + in * 8 + 8 + in + 8 + 1);
+    click_model("dcnv2", &(trm_recommender_options){.rows = 100, .hidden = small, .hidden_count = 1, .cross_layers = 2,
+                                                    .cross_rank = 5, .stacked = true},
+                false, 3, (const char *[]){"cross.0.v [5, 67]", "cross.0.u [67, 5]", "out.weight [1, 8]", NULL}, &n);
+    assert_int_equal(n, 1600 + 2 * (2 * 5 * in + in) + in * 8 + 8 + 9);
+    click_model("dlrm", &plain, false, 3,
+                (const char *[]){"bottom.0.weight [512, 3]", "bottom.2.weight [64, 256]", "bottom.out.weight [16, 64]",
+                                 "top.0.weight [512, 26]", "top.1.weight [256, 512]", "out.weight [1, 256]", NULL}, &n);
+    assert_int_equal(n, 1600 + 4 * 512 + 513 * 256 + 257 * 64 + 65 * 16 + 27 * 512 + 513 * 256 + 257);
+    click_model("dlrm", &plain, true, 0, (const char *[]){"bag_pool", "top.0.weight [512, 6]", NULL}, &n);
+}
+
+static void wrong_click_models_are_answered(void **state) {
+    trm_error err;
+    static const char *const said[] = {"widedeep, deepfm", "no keys", "at least one row", "keys [N, F]"};
+    for (int i = 0; i < 4; i++) {
+        trm_graph *g;
+        CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+        trm_click_inputs in = {.keys = trm_input(g, "keys", TRM_INT64, i == 3 ? trm_shape_of(8) : trm_shape_of(8, 4))};
+        in.keys = i == 1 ? TRM_NO_NODE : in.keys;
+        trm_recommender_build(g, i == 0 ? "deepwide" : "dlrm", &in, &(trm_recommender_options){.rows = i == 2 ? 0 : 9});
+        CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, said[i]);
+        trm_graph_destroy(g);
+    }
+}
+
 static void unknown_names_are_answered(void **state) {
     trm_error err;
     trm_graph *g;
@@ -84,6 +162,8 @@ int main(void) {
         cmocka_unit_test(small_models_take_small_images),
         cmocka_unit_test(names_are_torchvisions),
         cmocka_unit_test(unknown_names_are_answered),
+        cmocka_unit_test(click_models_are_the_papers),
+        cmocka_unit_test(wrong_click_models_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -282,6 +282,22 @@ static trm_node embedding(bench *b) {
     trm_dtype dtype = draw(b, 0, 1) ? TRM_INT32 : TRM_INT64;
     return trm_embedding(b->graph, table, ids(b, random_shape(b, 1, 2, 4), rows, dtype));
 }
+/* Bags of 2, 0, 1, ... rows; rows behind the last bag belong to none. */
+static trm_node bag_pool(bench *b) {
+    int64_t ends[6] = {0}, bags = draw(b, 1, 5), used = 0;
+    for (int64_t i = 0; i < bags; i++) {
+        ends[i + 1] = used += draw(b, 0, 3);
+    }
+    int64_t rows = used + draw(b, 1, 2);
+    trm_tensor tensor = {.data = ends, .dtype = TRM_INT64, .shape = trm_shape_of(bags + 1)};
+    trm_node offsets = trm_constant(b->graph, &tensor);
+    trm_node weights = draw(b, 0, 1) ? leaf_of(b, TRM_FLOAT32, trm_shape_of(rows), POSITIVE, true) : TRM_NO_NODE;
+    trm_node x = var(b, trm_shape_of(rows, draw(b, 1, 4)));
+    return trm_bag_pool(b->graph, x, offsets, weights, (trm_bag_pooling)draw(b, 0, 2));
+}
+static trm_node pair_dots(bench *b) {
+    return trm_pair_dots(b->graph, var(b, trm_shape_of(draw(b, 1, 3), draw(b, 2, 5), draw(b, 1, 4))));
+}
 
 /* y = x^2 + x z by hand. */
 static trm_status custom_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count,
@@ -396,7 +412,8 @@ static const entry entries[] = {
     E(cast), E(dropout), E(conv), E(linear), E(matmul), E(batch_norm), E(batch_norm_infer), E(norm_act),
     E(norm_act_relu), E(norm_act_residual), E(max_pool), E(avg_pool), E(global_avg_pool), E(reshape),
     E(transpose), E(concat), E(slice), E(pad), E(broadcast), E(reduce_sum), E(reduce_mean),
-    E(reduce_max), {"softmax", b_softmax}, E(xent), E(bce), E(embedding), E(custom), E(diamond)};
+    E(reduce_max), {"softmax", b_softmax}, E(xent), E(bce), E(embedding), E(bag_pool), E(pair_dots),
+    E(custom), E(diamond)};
 
 static void gradients_are_difference_quotients(void **state) {
     for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++) {

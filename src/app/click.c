@@ -1,0 +1,359 @@
+/* Recommendation models on the command line: their data, their options, what checkpoints keep.
+ *
+ *      flags --> trm_click_options --> dataset --> which fields it has --> app_click_network --> graph
+ */
+#include "app/app.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
+
+/* ---- which models -------------------------------------------------------------------------------- */
+
+bool app_is_recommender(const char *model) {
+    for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
+        if (strcmp(model, trm_recommender_name(i)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_click_run(const app_context *app) {
+    return app->parsed.arguments_count > 0 && app_is_recommender(app->parsed.arguments[0]);
+}
+
+const char *app_unit(const app_context *app) { return is_click_run(app) ? "samples" : "images"; }
+const char *app_rate_key(const app_context *app) {
+    return is_click_run(app) ? "samples_per_second" : "images_per_second";
+}
+
+/* The guide of the framework's own examples for each, with the batch of the field's benchmarks. */
+void app_click_settle(app_context *app) {
+    static const struct {
+        const char *model, *optimizer;
+        double learning_rate;
+    } usual[] = {{"widedeep", "adagrad", 0.05},
+                 {"deepfm", "adam", 0.001},
+                 {"dcnv2", "adam", 0.001},
+                 {"dlrm", "adagrad", 0.02}};
+    app_options *o = &app->o;
+    const app_parsed *p = &app->parsed;
+    if (!is_click_run(app)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
+        if (strcmp(usual[i].model, p->arguments[0]) == 0 && !app_given(p, "optimizer")) {
+            o->optimizer = usual[i].optimizer;
+            o->learning_rate = app_given(p, "learning-rate") ? o->learning_rate : usual[i].learning_rate;
+        }
+    }
+    o->batch_size = o->batch_size == 0 ? 4096 : o->batch_size;
+}
+
+/* ---- data ------------------------------------------------------------------------------------------ */
+
+static int64_t rows_of(const app_click_flags *f) { return f->table_rows > 0 ? f->table_rows : FIELD_ROWS; }
+
+static trm_clicks_options generator_of(const app_options *o) {
+    const app_click_flags *f = &o->click;
+    return (trm_clicks_options){.rows = o->synth_train,
+                                .test_rows = o->synth_test,
+                                .fields = f->fields > 0 ? (int32_t)f->fields : 0,
+                                .dense = f->dense < 0 ? 0 : f->dense == 0 ? -1 : (int32_t)f->dense,
+                                .vocabulary = rows_of(f),
+                                .zipf = f->zipf,
+                                .click_rate = f->click_rate,
+                                .key_scale = f->key_scale,
+                                .dense_scale = f->dense_scale,
+                                .pair_scale = f->pair_scale < 0 ? 0 : f->pair_scale == 0 ? -1 : f->pair_scale,
+                                .shared_table = true,
+                                .seed = (uint64_t)o->seed};
+}
+
+/* "user:key,rating:label": into columns, whose names are cut out of `text`. */
+static trm_status parse_columns(const char *list, char *text, size_t size, trm_column *columns,
+                                int32_t *count, trm_error *err) {
+    static const char *const roles[] = {"skip", "label", "dense", "key", "bag"};
+    static const trm_column_role kinds[] = {TRM_COLUMN_SKIP, TRM_COLUMN_LABEL, TRM_COLUMN_DENSE,
+                                            TRM_COLUMN_KEY, TRM_COLUMN_BAG};
+    char *next;
+    if (strlen(list) >= size) {
+        return app_fail(err, TRM_INVALID, "--columns: at most %zu letters", size - 1);
+    }
+    memcpy(text, list, strlen(list) + 1);
+    *count = 0;
+    for (char *word = strtok_r(text, ",", &next); word != NULL; word = strtok_r(NULL, ",", &next)) {
+        char *colon = strrchr(word, ':');
+        size_t r = 0;
+        while (colon != NULL && r < 5 && strcmp(colon + 1, roles[r]) != 0) {
+            r++;
+        }
+        if (colon == NULL || colon == word || r == 5 || *count == APP_COLUMNS_MAX) {
+            return app_fail(err, TRM_INVALID,
+                            "--columns '%.40s': NAME:ROLE expected, a role is label, dense, key, bag or skip; "
+                            "at most %d columns", word, APP_COLUMNS_MAX);
+        }
+        *colon = '\0';
+        columns[(*count)++] = (trm_column){.name = word, .role = kinds[r]};
+    }
+    return TRM_OK;
+}
+
+static trm_vocabulary *vocabulary; /* the one in use: datasets borrow it to the end of the program */
+
+static trm_status load_vocabulary(const char *path, trm_error *err) {
+    return vocabulary != NULL || path == NULL ? TRM_OK : trm_vocabulary_load(path, &vocabulary, err);
+}
+
+trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_error *err) {
+    static trm_click_options click;
+    static trm_clicks_options generator;
+    static trm_column columns[APP_COLUMNS_MAX];
+    static char text[16384];
+    static const char separators[] = {',', '\t', ';', ' ', '|'};
+    static const char *const names[] = {"comma", "tab", "semicolon", "space", "bar"};
+    const app_click_flags *f = &app->o.click;
+    if (f->vocabulary != NULL && f->table_rows > 0) {
+        return app_fail(err, TRM_INVALID, "--vocabulary and --table-rows both size the table; give one");
+    }
+    trm_status status = load_vocabulary(f->vocabulary, err);
+    click = (trm_click_options){
+        .vocabulary = f->vocabulary != NULL ? vocabulary : NULL,
+        .buckets = f->vocabulary != NULL ? 0 : rows_of(f),
+        .shared_table = true,
+        .bag_max = f->bag_max,
+        .label_threshold = (float)f->label_threshold,
+        .columns = columns,
+        .generator = &generator,
+        .dense = strcmp(f->dense_form, "log") == 0   ? TRM_DENSE_LOG
+                 : strcmp(f->dense_form, "raw") == 0 ? TRM_DENSE_RAW
+                                                     : TRM_DENSE_DEFAULT,
+        .header = strcmp(f->header, "yes") == 0  ? TRM_HEADER_YES
+                  : strcmp(f->header, "no") == 0 ? TRM_HEADER_NO
+                                                 : TRM_HEADER_AUTO};
+    for (size_t i = 0; i < sizeof separators; i++) {
+        click.separator = strcmp(f->separator, names[i]) == 0 ? separators[i] : click.separator;
+    }
+    click.bag_separator = click.separator == '|' ? ';' : '|';
+    generator = generator_of(&app->o);
+    if (status == TRM_OK && f->columns != NULL) {
+        status = parse_columns(f->columns, text, sizeof text, columns, &click.column_count, err);
+    }
+    spec->click = &click;
+    if (is_click_run(app) && strcmp(spec->path, "synth") == 0) {
+        spec->kind = "clicks";
+    }
+    if (is_click_run(app) && strcmp(spec->kind, "tfrecord") == 0) {
+        spec->kind = "tfrecord-clicks";
+    }
+    return status;
+}
+
+trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error *err) {
+    const app_options *o = &app->o;
+    const trm_clicks_options like = generator_of(o);
+    const trm_random_clicks_options options = {.count = o->batch_size * PEER_REPEAT_BATCHES,
+                                               .fields = like.fields,
+                                               .dense = like.dense,
+                                               .vocabulary = like.vocabulary,
+                                               .zipf = like.zipf > 1 ? like.zipf : 0,
+                                               .click_rate = like.click_rate,
+                                               .seed = like.seed};
+    return trm_dataset_random_clicks(&options, out, err);
+}
+
+bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
+    static bool known;
+    static trm_clicks_bayes bayes;
+    const app_options *o = &app->o;
+    bool generated = o->data != NULL && (strcmp(o->data, "clicks") == 0 || strcmp(o->dataset, "clicks") == 0 ||
+                                         (strcmp(o->data, "synth") == 0 && is_click_run(app)));
+    if (!generated || (app->command->run == app_run_eval && app_usage(o, TRM_USAGE_TEST) != TRM_USAGE_TEST)) {
+        return false;
+    }
+    if (!known) {
+        const trm_clicks_options options = generator_of(o);
+        known = trm_clicks_measure(&options, 0, &bayes, NULL) == TRM_OK;
+    }
+    *out = bayes;
+    return known;
+}
+
+/* ---- networks ---------------------------------------------------------------------------------------- */
+
+/* "400,400" -> widths; "none" -> *count -1; NULL -> 0: the model's own. */
+static trm_status parse_layers(const char *flag, const char *list, int64_t *widths, int32_t *count,
+                               trm_error *err) {
+    *count = 0;
+    if (list != NULL && strcmp(list, "none") == 0) {
+        *count = -1;
+        return TRM_OK;
+    }
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        char *end;
+        long long width = strtoll(at, &end, 10);
+        if (end == at || (*end != ',' && *end != '\0') || width < 1 || width > 65536 ||
+            *count == APP_LAYERS_MAX) {
+            return app_fail(err, TRM_INVALID, "--%s %.60s: at most %d widths of 1 to 65536, such as 256,128; "
+                            "or none", flag, list, APP_LAYERS_MAX);
+        }
+        widths[(*count)++] = width;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return TRM_OK;
+}
+
+static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error *err) {
+    trm_batch_field field;
+    int64_t bags = 0;
+    for (int32_t i = 0; trm_dataset_field(data, i, &field); i++) {
+        const trm_shape *s = &field.tensor.shape;
+        if (strcmp(field.name, "label") == 0) {
+            n->batch = s->dim[0];
+        } else if (strcmp(field.name, "dense") == 0) {
+            n->has_dense = true;
+            n->dense = s->dim[1];
+        } else if (strcmp(field.name, "offsets") == 0) {
+            n->has_offsets = true;
+            bags = s->dim[0] - 1;
+        } else if (strcmp(field.name, "keys") == 0 && s->rank == 2) {
+            n->fields = s->dim[1];
+        } else if (strcmp(field.name, "values") == 0) {
+            n->has_values = true;
+        }
+    }
+    n->fields = n->has_offsets && n->batch > 0 ? bags / n->batch : n->fields;
+    return n->fields > 0 ? TRM_OK
+                         : app_fail(err, TRM_INVALID, "the data has no key fields; a recommendation model needs "
+                                    "some (--dataset criteo, avazu, csv, libsvm, tfrecord-clicks or clicks)");
+}
+
+trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_click_network *n,
+                                trm_error *err) {
+    const app_click_flags *f = &app->o.click;
+    *n = (app_click_network){.field_rows = rows_of(f)};
+    trm_recommender_options *o = &n->options;
+    trm_status status = take_fields(data, n, err);
+    status = status == TRM_OK ? parse_layers("hidden", f->hidden, n->hidden, &o->hidden_count, err) : status;
+    status = status == TRM_OK ? parse_layers("bottom", f->bottom, n->bottom, &o->bottom_count, err) : status;
+    status = status == TRM_OK ? load_vocabulary(f->vocabulary, err) : status;
+    if (status != TRM_OK) {
+        return status;
+    }
+    o->hidden = n->hidden;
+    o->bottom = n->bottom;
+    o->rows = f->rows > 0 ? f->rows : n->fields * n->field_rows;
+    n->by_vocabulary = f->vocabulary != NULL;
+    if (f->vocabulary != NULL) {
+        o->rows = 0;
+        for (int32_t i = 0; i < trm_vocabulary_fields(vocabulary); i++) {
+            o->rows += trm_vocabulary_rows(vocabulary, i);
+        }
+    }
+    o->width = f->width;
+    o->cross_layers = (int32_t)f->cross_layers;
+    o->cross_rank = f->cross_rank;
+    o->stacked = f->stacked;
+    o->no_wide_dense = f->no_wide_dense;
+    o->pooling = strcmp(f->pooling, "mean") == 0    ? TRM_BAG_MEAN
+                 : strcmp(f->pooling, "sqrtn") == 0 ? TRM_BAG_SQRT_N
+                                                    : TRM_BAG_SUM;
+    if (f->preset != NULL) { /* peers/wide_deep_tf.py */
+        o->table_init = TRM_INIT_NORMAL_002;
+        o->no_wide_dense = true;
+    }
+    return TRM_OK;
+}
+
+trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+    const app_network *n = context;
+    const app_click_network *c = &n->click;
+    const trm_click_inputs in = {
+        .keys = trm_inputs_get(inputs, "keys"),
+        .offsets = c->has_offsets ? trm_inputs_get(inputs, "offsets") : TRM_NO_NODE,
+        .values = c->has_values ? trm_inputs_get(inputs, "values") : TRM_NO_NODE,
+        .dense = c->has_dense ? trm_inputs_get(inputs, "dense") : TRM_NO_NODE,
+        .batch = trm_node_shape(graph, trm_inputs_get(inputs, "label")).dim[0]};
+    return trm_recommender_build(graph, n->name, &in, &c->options);
+}
+
+/* ---- checkpoints ---------------------------------------------------------------------------------------- */
+
+static void print_layers(const int64_t *widths, int32_t count, char *text, size_t size) {
+    size_t at = (size_t)snprintf(text, size, "%s", count < 0 ? "none" : "");
+    for (int32_t i = 0; i < count && at < size; i++) {
+        at += (size_t)snprintf(text + at, size - at, "%s%lld", i ? "," : "", (long long)widths[i]);
+    }
+}
+
+void app_click_describe(const app_network *network, char *text, size_t size) {
+    static const char *const poolings[] = {"sum", "mean", "sqrtn"};
+    const app_click_network *n = &network->click;
+    const trm_recommender_options *o = &n->options;
+    char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8];
+    print_layers(o->hidden, o->hidden_count, hidden, sizeof hidden);
+    print_layers(o->bottom, o->bottom_count, bottom, sizeof bottom);
+    snprintf(text, size,
+             "{\"fields\":%lld,\"dense\":%lld,\"table_rows\":%lld,\"rows\":%lld,\"width\":%lld,\"hidden\":\"%s\","
+             "\"bottom\":\"%s\",\"pooling\":\"%s\",\"cross_layers\":%d,\"cross_rank\":%lld,\"stacked\":%s,"
+             "\"no_wide_dense\":%s,\"vocabulary\":%s}",
+             (long long)n->fields, (long long)n->dense, (long long)n->field_rows, (long long)o->rows,
+             (long long)o->width, hidden, bottom, poolings[o->pooling], (int)o->cross_layers,
+             (long long)o->cross_rank, o->stacked ? "true" : "false", o->no_wide_dense ? "true" : "false",
+             n->by_vocabulary ? "true" : "false");
+}
+
+static void recall_int(const app_context *app, const json_t *root, const char *key, const char *flag,
+                       int64_t *into) {
+    const json_t *value = json_object_get(root, key);
+    if (json_is_integer(value) && !app_given(&app->parsed, flag)) {
+        *into = json_integer_value(value);
+    }
+}
+
+/* Texts are kept: the checkpoint's description goes. */
+static void recall_text(const app_context *app, const json_t *root, const char *key, const char *flag,
+                        char *copy, size_t size, const char **into) {
+    const char *value = json_string_value(json_object_get(root, key));
+    if (value != NULL && *value != '\0' && !app_given(&app->parsed, flag)) {
+        snprintf(copy, size, "%s", value);
+        *into = copy;
+    }
+}
+
+static trm_status recall(app_context *app, const json_t *click, trm_error *err) {
+    static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8];
+    app_click_flags *f = &app->o.click;
+    bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
+    if (app->command->run == app_run_eval && by_vocabulary != (f->vocabulary != NULL)) {
+        return app_fail(err, TRM_INVALID, "the checkpoint was trained with%s --vocabulary; evaluate it likewise",
+                        by_vocabulary ? "" : "out");
+    }
+    recall_int(app, click, "fields", "fields", &f->fields);
+    recall_int(app, click, "dense", "dense", &f->dense);
+    if (f->vocabulary == NULL) {
+        recall_int(app, click, "table_rows", "table-rows", &f->table_rows);
+        recall_int(app, click, "rows", "table-rows", &f->rows);
+    }
+    recall_int(app, click, "width", "embedding-width", &f->width);
+    recall_int(app, click, "cross_layers", "cross-layers", &f->cross_layers);
+    recall_int(app, click, "cross_rank", "cross-rank", &f->cross_rank);
+    recall_text(app, click, "hidden", "hidden", hidden, sizeof hidden, &f->hidden);
+    recall_text(app, click, "bottom", "bottom", bottom, sizeof bottom, &f->bottom);
+    recall_text(app, click, "pooling", "pooling", pooling, sizeof pooling, &f->pooling);
+    f->stacked = f->stacked || json_is_true(json_object_get(click, "stacked"));
+    f->no_wide_dense = f->no_wide_dense || json_is_true(json_object_get(click, "no_wide_dense"));
+    return TRM_OK;
+}
+
+trm_status app_click_recall(app_context *app, const char *description, trm_error *err) {
+    json_t *root = json_loads(description, 0, NULL);
+    const json_t *click = json_object_get(root, "click");
+    trm_status status = json_is_object(click) ? recall(app, click, err) : TRM_OK;
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,32 @@
+/* DLRM (Naumov et al., 2019, arXiv:1906.00091), interactions "dot". */
+#include "models/recommender.h"
+
+/* The dense inputs as one more row: [N, 1, width]. */
+static trm_node bottom(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
+    static const int64_t usual[] = {512, 256, 64};
+    trm_node x = trmi_click_tower(g, "bottom", in->dense, o->bottom, o->bottom_count, usual, 3, o);
+    trm_graph_push_scope(g, "bottom");
+    x = trm_relu(g, trmi_click_layer(g, "out", x, trmi_click_width(o), o));
+    trm_graph_pop_scope(g);
+    return x;
+}
+
+trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
+    static const int64_t usual[] = {512, 256};
+    int64_t width = trmi_click_width(o);
+    trmi_click_shape shape;
+    if (!trmi_click_shape_of(g, "dlrm", in, o, &shape)) {
+        return TRM_NO_NODE;
+    }
+    trm_node rows = trmi_click_rows(g, "embedding", width, trmi_click_table_init(o), in, o, &shape);
+    trm_node x = TRM_NO_NODE;
+    if (in->dense.id != 0) {
+        x = bottom(g, in, o);
+        trm_node row = trm_reshape(g, x, trm_shape_of(shape.batch, 1, width));
+        rows = trm_concat(g, (trm_node[]){row, rows}, 2, 1);
+    }
+    trm_node dots = trm_pair_dots(g, rows);
+    x = in->dense.id != 0 ? trm_concat(g, (trm_node[]){x, dots}, 2, 1) : dots;
+    x = trmi_click_tower(g, "top", x, o->hidden, o->hidden_count, usual, 2, o);
+    return trmi_click_logits(g, trmi_click_layer(g, "out", x, 1, o), &shape);
+}
