@@ -91,7 +91,7 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
     trm_train_options training = {
         .data = train, .epochs = p->epochs,
         .callbacks = {{.on_step_end = saw_step, .on_checkpoint = saw_checkpoint, .context = &w}}};
-    if (p->folder[0] != '\0') {
+    if (status == TRM_OK && p->folder[0] != '\0') { /* trm_model_train takes it */
         training.callbacks[1] =
             trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = p->folder, .every_seconds = 1000,
                                                                  .every_steps = 10});
