@@ -126,6 +126,24 @@ static const topic TOPICS[] = {
      "    skipped) and continues: parameters, optimiser state, running statistics, position in the data,\n"
      "    schedule and random numbers, so that the result has the same bits as an uninterrupted run.\n"
      "    --epochs and --steps count from the very beginning, not from the resume.\n"},
+    {"roles",
+     "Jobs with parameter servers: roles and their lives\n"
+     "    trireme train MODEL ... -n 2 --ps 1 [--evaluator]    starts all on this machine and ends them together;\n"
+     "    one that dies is started again (--restarts). On several machines each process is started by itself, with\n"
+     "    TF_CONFIG (both of TensorFlow's dialects, TFJob's forms) or --job_name, --task_index, --ps_hosts ...\n"
+     "    (guide 000; `trireme resnet50_ps_strategy.py --job_name=ps ...` too). --check prints what it would do.\n"
+     "    ps         holds parameters and optimiser state, in memory and in OUTPUT/ps; ends when the chief says\n"
+     "               that the job is over. Killed and started again it has lost nothing that it had answered.\n"
+     "    worker     trains; holds nothing. A late one of a job that is over ends at once, with 0.\n"
+     "    chief      (worker 0 where none is listed) also saves, writes summaries, waits for the others at the end,\n"
+     "               saves last, ends the servers; evaluates then where there is no evaluator.\n"
+     "    evaluator  evaluates each checkpoint of OUTPUT, which is not deleted meanwhile; ends after the last one.\n"
+     "    --mode sync         gradients of a batch of all workers are averaged: the numbers of one device with the\n"
+     "                        whole batch. --mode staleness=K: nobody is more than K batches ahead.\n"
+     "    --mode async        every worker at its own pace; data is lent in ranges, so that each sample is used\n"
+     "                        once an epoch although workers come and go.\n"
+     "    --steps counts updates by all workers together. --batch-size is each one's. --resume goes on where the\n"
+     "    servers were, at any number of servers after a job that had ended well. docs/from-guide-000.md has more.\n"},
     {"events",
      "JSON events of train --json, one a line\n"
      "    {\"event\":\"start\",\"model\":..,\"parameters\":..,\"epoch_steps\":..,\"global_step\":..,...}\n"

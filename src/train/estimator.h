@@ -26,6 +26,7 @@ struct trm_estimator {
     int32_t trainers, trainer; /* chief and workers together; which of them, -1 = none */
     bool is_chief, has_evaluator;
     int32_t servers;
+    size_t ring_bytes; /* of a worker's connections */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* that trains or evaluates now */
 };

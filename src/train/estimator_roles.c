@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double say_seconds = 30;
+enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
 enum { LEASES = 10, LEASE_MAX = 64 }; /* a worker an epoch, so that a slow one does fewer; batches */
 
 /* ---- a server ------------------------------------------------------------------------------------ */
@@ -72,6 +73,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .servers = e->servers,
                                            .worker = e->trainer,
                                            .wire = e->strategy.wire,
+                                           .ring_bytes = e->ring_bytes,
                                            .timeout_seconds = timeout,
                                            .token = e->config.token};
     return trm_ps_client_create(&options, out, err);
@@ -109,6 +111,7 @@ typedef struct trainer {
     trm_estimator *e;
     trm_ps_client *client;
     trm_dataset *data;
+    trm_model_options options;
     trm_model *model;
     struct trmi_bootstrap *bootstrap;
     trm_comm *comm; /* hybrid */
@@ -131,10 +134,23 @@ static trm_status meet_others(trainer *t, trm_error *err) {
     return trm_comm_create(t->bootstrap, NULL, &t->comm, err);
 }
 
+/* Model and data are known before the servers are: a ring holds two messages of a batch. */
+static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_error *err) {
+    trm_estimator *e = t->e;
+    int64_t bytes, ring = RING_BYTES;
+    TRMI_TRY(trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &t->data, err));
+    TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &t->options, err));
+    TRMI_TRY(trmi_model_traffic(&t->options, &bytes, err));
+    while (ring < 2 * (bytes + bytes / 8) + RING_BYTES / 4 && ring < RING_MAX) {
+        ring *= 2;
+    }
+    e->ring_bytes = (size_t)ring;
+    return TRM_OK;
+}
+
 static trm_status build_model(trainer *t, trm_error *err) {
     trm_estimator *e = t->e;
-    trm_model_options options;
-    TRMI_TRY(trmi_estimator_model(e, TRM_MODE_TRAIN, t->data, &options, err));
+    trm_model_options options = t->options;
     options.parallel.comm = t->comm;
     int64_t batches = trm_dataset_epoch_batches(t->data) / (LEASES * (e->trainers > 0 ? e->trainers : 1));
     batches = batches < 1 ? 1 : batches > LEASE_MAX ? LEASE_MAX : batches;
@@ -216,6 +232,7 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
 
 static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
     trm_estimator *e = t->e;
+    TRMI_TRY(describe_model(t, spec, err));
     trm_status status = connect_servers(e, &t->client, err);
     if (status == TRM_END) {
         (void)trmi_job_read(e, &out->global_step);
@@ -225,7 +242,6 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     }
     TRMI_TRY(status);
     TRMI_TRY(meet_others(t, err));
-    TRMI_TRY(trmi_estimator_data(e, TRM_MODE_TRAIN, spec->input_fn, spec->params, &t->data, err));
     TRMI_TRY(build_model(t, err));
     if (e->is_chief) {
         restore_states(t);

@@ -193,6 +193,35 @@ failed:
     return status;
 }
 
+trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err) {
+    trm_model model = {.options = *options};
+    trmi_compiled compiled = {0};
+    trm_inputs inputs = {0};
+    trmi_detached *tables = NULL;
+    int32_t count = 0;
+    *bytes = 0;
+    trm_status status;
+    TRMI_TRY_GOTO(status, take_fields(options->data, &inputs, err), done);
+    TRMI_TRY_GOTO(status, trm_graph_create(&(trm_graph_options){.training = true}, &compiled.graph, err), done);
+    inputs.graph = compiled.graph;
+    TRMI_TRY_GOTO(status, build_graph(&model, &inputs, &compiled, err), done);
+    TRMI_TRY_GOTO(status, trmi_graph_find_tables(compiled.graph, &tables, &count, err), done);
+    trmi_graph_detach_tables(compiled.graph, tables, count);
+    for (int64_t i = 1; i < compiled.graph->ops_count; i++) {
+        const trmi_op *op = &compiled.graph->ops[i];
+        if (op->kind == TRMI_OP_PARAMETER) {
+            *bytes += trm_shape_count(&compiled.graph->values[op->outputs[0]].shape) * (int64_t)sizeof(float);
+        }
+    }
+    for (int32_t i = 0; i < count; i++) {
+        *bytes += tables[i].count * (int64_t)sizeof(uint64_t);
+    }
+done:
+    trmi_free(tables);
+    trmi_compiled_free(&compiled);
+    return status;
+}
+
 /* ---- feeding ------------------------------------------------------------------------------- */
 
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {

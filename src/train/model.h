@@ -63,6 +63,9 @@ struct trm_model {
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err);
 void trmi_compiled_free(trmi_compiled *compiled);
+/* Bytes of parameters and of gathered rows that a batch of such a model exchanges with servers; its graph is
+ * built for that, nothing is compiled.   error  INVALID (options, graph), NOMEM */
+trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err);
 /* The program that owns the parameters. */
 trmi_compiled *trmi_model_owner(trm_model *model);
 

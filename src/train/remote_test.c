@@ -6,6 +6,8 @@
 #include "trireme/ps.h"
 #include "trireme/train.h"
 
+#include "comm/ranks.h"
+
 #include <math.h>
 #include <pthread.h>
 
@@ -243,6 +245,77 @@ static void asynchronous_workers_share_the_step(void **state) {
     free(workers);
 }
 
+/* ---- hybrid: tables on servers, the rest by all-reduce -------------------------------------------------- */
+
+typedef struct hybrid {
+    const setting *s;
+    trm_ps_server **servers;
+    int steps;
+    float losses[64];
+    int count;
+} hybrid;
+
+static trm_status note_hybrid(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    hybrid *h = context;
+    h->losses[h->count++] = p->loss; /* the mean over the ranks already */
+    return TRM_OK;
+}
+
+static void hybrid_rank(rank_context *context) {
+    hybrid *h = context->arg;
+    trm_error err;
+    trmi_bootstrap *bootstrap;
+    trm_comm *comm;
+    trm_ps_client *client;
+    trm_model *model;
+    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
+    EXPECT_OK(trm_comm_create(bootstrap, NULL, &comm, &err), err);
+    EXPECT_OK(trm_ps_client_create(&(trm_ps_client_options){.local = h->servers, .servers = 1,
+                                       .worker = context->rank, .timeout_seconds = 30}, &client, &err), err);
+    trm_dataset *data = clicks(context->size, context->rank);
+    trm_model_options o = options_of(h->s, data);
+    o.parallel.comm = comm;
+    o.ps = (trm_ps_training){.client = client, .tables_only = true};
+    EXPECT_OK(trm_model_create(&o, &model, &err), err);
+    trm_train_options train = {.data = data, .steps = h->steps};
+    if (context->rank == 0) {
+        train.callbacks[0] = (trm_callback){.on_step_end = note_hybrid, .context = h};
+    }
+    EXPECT_OK(trm_model_train(model, &train, &err), err);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    trm_ps_client_destroy(client);
+    trm_comm_destroy(comm);
+    bootstrap->table->destroy(bootstrap);
+}
+
+static void hybrid_equals_one_device(void **state) {
+    enum { STEPS = 20 };
+    const setting s = {.workers = 1, .backend = "ref", .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+    trm_error err;
+    trm_ps_server *server;
+    worker *alone = calloc(1, sizeof *alone);
+    *alone = (worker){.s = &s, .steps = STEPS};
+    CHECK_OK(run_worker(alone), alone->err);
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = ranks,
+                                         .memory_bytes = 1 << 26}, &server, &err), err);
+        hybrid *h = calloc(1, sizeof *h);
+        h->s = &s;
+        h->servers = &server;
+        h->steps = STEPS;
+        ranks_run(ranks, 0, false, hybrid_rank, h, "hybrid");
+        assert_int_equal(h->count, STEPS);
+        for (int i = 0; i < STEPS; i++) {
+            CHECK_CLOSE((double)h->losses[i], (double)alone->losses[i], 1e-6);
+        }
+        trm_ps_server_stop(server);
+        free(h);
+    }
+    free(alone);
+}
+
 /* ---- data lent by the servers ------------------------------------------------------------------------ */
 
 /* Samples are told apart by their first dense value. */
@@ -374,6 +447,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_equals_one_device),
         cmocka_unit_test(four_workers_equal_one_device),
+        cmocka_unit_test(hybrid_equals_one_device),
         cmocka_unit_test(asynchronous_workers_share_the_step),
         cmocka_unit_test(each_sample_is_used_once_an_epoch),
         cmocka_unit_test(impossible_optimizers_are_refused),
