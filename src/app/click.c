@@ -52,6 +52,10 @@ void app_click_settle(app_context *app) {
         }
     }
     o->batch_size = o->batch_size == 0 ? 4096 : o->batch_size;
+    if (o->click.preset != NULL) { /* peers/wide_deep_tf.py: all but these are the defaults */
+        o->click.zipf = app_given(p, "zipf") ? o->click.zipf : 1.2;
+        o->click.hidden = app_given(p, "hidden") ? o->click.hidden : "256,128";
+    }
 }
 
 /* ---- data ------------------------------------------------------------------------------------------ */

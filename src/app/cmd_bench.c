@@ -16,6 +16,8 @@ typedef struct stopwatch {
     int64_t count, room;
     double first_step, first_step_done; /* its begin and its end, since the program began */
     double program_begin;
+    double loss, warm_seconds, overall; /* of the last step; when the warm ones ended; samples a second since */
+    int64_t samples;
 } stopwatch;
 
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
@@ -24,6 +26,13 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     if (p->global_step == 1) {
         w->first_step_done = trm_now_seconds() - w->program_begin;
         w->first_step = w->first_step_done - p->step_seconds;
+    }
+    w->loss = (double)p->loss;
+    w->samples = p->samples;
+    if (p->global_step == WARM_STEPS) {
+        w->warm_seconds = p->seconds;
+    } else if (p->global_step > WARM_STEPS) {
+        w->overall = (double)(p->samples - p->step_samples * WARM_STEPS) / (p->seconds - w->warm_seconds);
     }
     if (p->global_step > WARM_STEPS && w->count < w->room) {
         w->seconds[w->count++] = p->step_seconds;
@@ -44,20 +53,31 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     }
     int64_t peak = trm_peak_bytes(), predicted = before + info->total_bytes;
     char a[32], b[32];
-    app_say("%s, batch %lld, %lldx%lld, %s: %.1f images/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
+    char size[48] = "";
+    if (!app_is_recommender(name)) {
+        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
+    }
+    app_say("%s, batch %lld%s, %s: %.1f %s/s (median of %lld steps: %.2f ms; %.2f to %.2f ms)\n"
             "first step begins after %.2f s, ends after %.2f s; peak memory %s, predicted %s\n",
-            name, (long long)o->batch_size, (long long)o->image_size, (long long)o->image_size,
-            o->precision, images / s.median, (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
+            name, (long long)o->batch_size, size,
+            o->precision, images / s.median, app_unit(app), (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
             s.maximum * 1e3, w->first_step, w->first_step_done, app_bytes((double)peak, a, sizeof a),
             app_bytes((double)predicted, b, sizeof b));
     app_json_open();
     app_json_text("bench", "train");
     app_json_text("model", name);
     app_json_int("batch_size", o->batch_size);
-    app_json_int("image_size", o->image_size);
+    if (app_is_recommender(name)) {
+        app_json_text("preset", o->click.preset);
+        app_json_int("samples", w->samples);
+        app_json_real("loss", w->loss);
+        app_json_real("overall_samples_per_second", w->overall); /* what is between the steps included */
+    } else {
+        app_json_int("image_size", o->image_size);
+    }
     app_json_text("precision", o->precision);
     app_json_text("backend", info->backend);
-    app_json_real("images_per_second", images / s.median);
+    app_json_real(app_rate_key(app), images / s.median);
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);
     app_json_real("first_step_done_seconds", w->first_step_done);
@@ -93,6 +113,9 @@ int app_run_bench_train(app_context *app) {
     }
     if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
         status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
+    }
+    if (status == TRM_OK && app->o.click.preset != NULL && strcmp(name, "widedeep") != 0) {
+        status = app_fail(&err, TRM_INVALID, "--preset peer is of widedeep");
     }
     if (status == TRM_OK) {
         status = app_dataset_random(app, &data, &err);

@@ -37,7 +37,7 @@ typedef struct app_group {
     int count;
 } app_group;
 
-enum { APP_GROUPS_MAX = 12, APP_FLAGS_MAX = 128, APP_ARGUMENTS_MAX = 64 };
+enum { APP_GROUPS_MAX = 16, APP_FLAGS_MAX = 128, APP_ARGUMENTS_MAX = 64 };
 
 /* What was on the command line. */
 typedef struct app_parsed {

@@ -130,6 +130,7 @@ GROUP(plan, "Plan", PLAN);
 
 static const app_flag BENCH[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
+    {"preset", APP_CHOICE, OPTION(click.preset), "peer", "widedeep as TensorFlow's Estimator is measured: 26 tables of 100,000 x 16", 0, 0},
 };
 GROUP(bench, "Measuring", BENCH);
 

@@ -138,7 +138,7 @@ static trm_status create(trmi_update *u, const trmi_update_segment *segments, tr
     TRMI_TRY(make_blocks(u, err));
     for (int32_t i = 0; i < u->segments_count; i++) {
         if (u->segments[i].sparse) {
-            TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows, err));
+            TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows, u->segments[i].width, err));
         }
     }
     return make_slots(u, err);
@@ -265,6 +265,7 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
     }
     u->norm = sqrt(all) * u->scale;
     u->rows_squares = 0;
+    u->sweeps++;
     return TRM_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct trmi_update_segment {
     bool decay;            /* weight decay applies */
     bool sparse;           /* no dense gradient: skipped by run, see trmi_update_sparse */
     int64_t rows;          /* sparse: ids of a step, so that steps take no memory; 0 = grow then */
+    int64_t width;         /* sparse: of a row; 0 = grow then */
 } trmi_update_segment;
 
 typedef struct trmi_update trmi_update;

@@ -1,8 +1,9 @@
 /* The optimiser on the rows of an embedding table that a batch used:
  *
- *      ids  [7 2 7 9]  --stable radix sort-->  2 | 7 7 | 9     groups of equal ids
- *      rows [a b c d]                          b | a+c | d     summed in the batch's order
- *                                              rule once per group, in place in the table
+ *      ids  [7 2 7 9]  --sort-->  2 | 7 7 | 9      groups of equal ids (update_sort.c)
+ *      rows [a b c d]             b | a+c | d      summed in the batch's order
+ *                                                  64 groups at a time: table and slots are gathered,
+ *                                                  the rule runs over them as one stretch, and back
  */
 #include "exec/update_state.h"
 
@@ -13,174 +14,177 @@
 #include <string.h>
 
 enum {
-    DIGIT_BITS = 11,
-    DIGITS = 1 << DIGIT_BITS,
-    COLUMNS = 256, /* a row is worked on in pieces of this width */
-    GROUPS = 64,   /* groups per partial sum of squares and per unit of work */
-    AHEAD = 8      /* groups to prefetch */
+    GROUPS = TRMI_UPDATE_GROUPS,
+    COLUMNS = 32, /* of a row, at a time */
+    AHEAD = 12,   /* rows of gradients to prefetch */
+    ALONE = 8     /* chunks that are not worth waking threads for */
 };
 
 void trmi_update_rows_free(trmi_update_rows *rows) {
     trmi_free(rows->keys);
     trmi_free(rows->spare);
     trmi_free(rows->start);
+    trmi_free(rows->sums);
     trmi_free(rows->squares);
     *rows = (trmi_update_rows){0};
 }
 
-trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, trm_error *err) {
-    if (count <= rows->capacity) {
+trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
+                                    trm_error *err) {
+    if (count <= rows->capacity && count * width <= rows->sums_capacity) {
         return TRM_OK;
     }
     trmi_update_rows_free(rows);
     rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
     rows->spare = trmi_alloc((size_t)count * sizeof *rows->spare);
     rows->start = trmi_alloc((size_t)(count + 1) * sizeof *rows->start);
+    rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
     rows->squares = trmi_alloc((size_t)(count / GROUPS + 1) * sizeof *rows->squares);
-    if (rows->keys == NULL || rows->spare == NULL || rows->start == NULL || rows->squares == NULL) {
+    if (rows->keys == NULL || rows->spare == NULL || rows->start == NULL || rows->sums == NULL ||
+        rows->squares == NULL) {
         trmi_update_rows_free(rows);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to sort %lld embedding ids", (long long)count);
     }
     rows->capacity = count;
+    rows->sums_capacity = count * width;
     return TRM_OK;
 }
 
-static void radix_sort(trmi_update_rows *r, uint64_t largest) {
-    for (int shift = 32; largest != 0; shift += DIGIT_BITS, largest >>= DIGIT_BITS) {
-        int64_t at[DIGITS] = {0};
-        for (int64_t i = 0; i < r->count; i++) {
-            at[r->keys[i] >> shift & (DIGITS - 1)]++;
-        }
-        int64_t sum = 0;
-        for (int d = 0; d < DIGITS; d++) {
-            int64_t here = at[d];
-            at[d] = sum;
-            sum += here;
-        }
-        for (int64_t i = 0; i < r->count; i++) {
-            r->spare[at[r->keys[i] >> shift & (DIGITS - 1)]++] = r->keys[i];
-        }
-        uint64_t *sorted = r->spare;
-        r->spare = r->keys;
-        r->keys = sorted;
-    }
+static int64_t chunks_of(const trmi_update_rows *order) { return (order->groups + GROUPS - 1) / GROUPS; }
+static int64_t chunk_end(const trmi_update_rows *order, int64_t chunk) {
+    return (chunk + 1) * GROUPS < order->groups ? (chunk + 1) * GROUPS : order->groups;
 }
 
-static trm_status sort_ids(trmi_update_rows *r, const void *ids, trm_dtype id_dtype, int64_t count,
-                           trm_error *err) {
-    if (count > UINT32_MAX) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%lld embedding ids in a step, at most %lld",
-                         (long long)count, (long long)UINT32_MAX);
-    }
-    TRMI_TRY(trmi_update_rows_reserve(r, count, err));
-    uint64_t largest = 0;
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t id = id_dtype == TRM_INT64 ? (uint64_t)((const int64_t *)ids)[i]
-                                            : (uint64_t)((const int32_t *)ids)[i];
-        largest = id > largest ? id : largest;
-        r->keys[i] = id << 32 | (uint64_t)i;
-    }
-    if (largest > UINT32_MAX) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "embedding id %lld: tables have at most %lld rows",
-                         (long long)largest, (long long)UINT32_MAX);
-    }
-    r->count = count;
-    r->groups = 0;
-    radix_sort(r, largest);
-    for (int64_t i = 0; i < count; i++) {
-        if (i == 0 || r->keys[i] >> 32 != r->keys[i - 1] >> 32) {
-            r->start[r->groups++] = i;
-        }
-    }
-    r->start[r->groups] = count;
-    r->ids = ids;
-    return TRM_OK;
-}
+/* ---- before the update: sums and squares ----------------------------------------------------------- */
 
-/* Columns [column, column + n) of a group's summed gradient: the row itself, or `sum`. */
-static const float *group_gradient(const trmi_update_rows *r, int64_t group, const float *rows,
-                                   int64_t width, int64_t column, int64_t n, float *sum) {
-    int64_t begin = r->start[group], end = r->start[group + 1];
-    const float *first = rows + (int64_t)(uint32_t)r->keys[begin] * width + column;
-    if (end - begin == 1) {
-        return first;
-    }
-    memcpy(sum, first, (size_t)n * sizeof *sum);
-    for (int64_t i = begin + 1; i < end; i++) {
-        const float *row = rows + (int64_t)(uint32_t)r->keys[i] * width + column;
-        for (int64_t j = 0; j < n; j++) {
-            sum[j] += row[j];
-        }
-    }
-    return sum;
-}
-
-static double chunk_squares(const trmi_update *u, const trmi_update_rows *r, int64_t chunk,
-                            const float *rows, int64_t width) {
-    float sum[COLUMNS];
-    double squares = 0;
-    int64_t end = (chunk + 1) * GROUPS < r->groups ? (chunk + 1) * GROUPS : r->groups;
-    for (int64_t group = chunk * GROUPS; group < end; group++) {
-        for (int64_t column = 0; column < width; column += COLUMNS) {
-            int64_t n = width - column < COLUMNS ? width - column : COLUMNS;
-            const float *g = group_gradient(r, group, rows, width, column, n, sum);
-            float part = u->kernels->squares(g, n);
-            if (isfinite(part)) {
-                squares += (double)part;
-                continue;
+static void sum_groups(const trmi_update_rows *order, int64_t chunk, const float *rows, int64_t width,
+                       float *sums) {
+    int64_t last = order->start[chunk_end(order, chunk)];
+    for (int64_t group = chunk * GROUPS; group < chunk_end(order, chunk); group++) {
+        float *sum = sums + group * width;
+        int64_t begin = order->start[group], end = order->start[group + 1];
+        for (int64_t i = begin; i < end; i++) {
+            const float *row = rows + (int64_t)(uint32_t)order->keys[i] * width;
+            if (i + AHEAD < last) {
+                __builtin_prefetch(rows + (int64_t)(uint32_t)order->keys[i + AHEAD] * width);
             }
-            for (int64_t j = 0; j < n; j++) { /* too large for float, or not finite */
-                squares += (double)g[j] * (double)g[j];
+            for (int64_t j = 0; j < width; j++) {
+                sum[j] = i == begin ? row[j] : sum[j] + row[j];
             }
+        }
+    }
+}
+
+static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
+    float part = u->kernels->squares(x, count);
+    double squares = (double)part;
+    if (!isfinite(part)) { /* too large for float, or not finite */
+        squares = 0;
+        for (int64_t i = 0; i < count; i++) {
+            squares += (double)x[i] * (double)x[i];
         }
     }
     return squares;
 }
 
+/* A table that is read by the same ids and was prepared in this sweep. */
+static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment, const void *ids,
+                                          int64_t count, int64_t table_rows, int64_t width) {
+    for (int32_t i = 0; i < segment; i++) {
+        const trmi_update_rows *r = &u->rows[i];
+        if (r->ids == ids && r->sweep == u->sweeps && r->order->count == count && width > 0 &&
+            u->segments[i].width > 0 && u->segments[i].count / u->segments[i].width == table_rows) {
+            return r->order;
+        }
+    }
+    return NULL;
+}
+
 trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids, trm_dtype id_dtype,
                                const float *rows, int64_t count, int64_t width, trm_error *err) {
     trmi_update_rows *r = &u->rows[segment];
+    int64_t table_rows = u->segments[segment].count / width;
     r->ids = NULL;
-    TRMI_TRY(sort_ids(r, ids, id_dtype, count, err));
-    int64_t chunks = (r->groups + GROUPS - 1) / GROUPS;
-#pragma omp parallel for schedule(static)
+    TRMI_TRY(trmi_update_rows_reserve(r, count, width, err));
+    r->order = same_order(u, segment, ids, count, table_rows, width);
+    if (r->order == NULL) {
+        TRMI_TRY(trmi_update_sort(r, ids, id_dtype, count, table_rows, err));
+        r->order = r;
+    }
+    int64_t chunks = chunks_of(r->order);
+#pragma omp parallel for schedule(dynamic, 4) if (chunks > ALONE)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        r->squares[chunk] = chunk_squares(u, r, chunk, rows, width);
+        int64_t begin = chunk * GROUPS;
+        sum_groups(r->order, chunk, rows, width, r->sums);
+        r->squares[chunk] =
+            sum_of_squares(u, r->sums + begin * width, (chunk_end(r->order, chunk) - begin) * width);
     }
     double squares = 0;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
         squares += r->squares[chunk];
     }
     if (!isfinite(squares)) {
-        r->ids = NULL;
         u->rows_squares = 0;
         return TRMI_FAIL(err, TRM_DIVERGED, "a gradient of table segment %d is NaN or infinite",
                          segment);
     }
+    r->ids = ids;
+    r->sweep = u->sweeps;
     u->rows_squares += squares;
     return TRM_OK;
 }
 
-static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
-                         int64_t chunk, float *parameters, int64_t offset, const float *rows,
-                         int64_t width) {
-    float sum[COLUMNS];
-    trmi_rule_pass pass = u->kernels->rule[u->options.kind];
-    int64_t end = (chunk + 1) * GROUPS < r->groups ? (chunk + 1) * GROUPS : r->groups;
-    for (int64_t group = chunk * GROUPS; group < end; group++) {
-        if (group + AHEAD < end) {
-            int64_t next = offset + (int64_t)(r->keys[r->start[group + AHEAD]] >> 32) * width;
-            __builtin_prefetch(parameters + next, 1);
-            for (int32_t s = 0; s < u->slots_count; s++) {
-                __builtin_prefetch(u->slots[s] + next, 1);
-            }
+/* ---- the update ------------------------------------------------------------------------------------- */
+
+/* Columns of some rows of one array, side by side in `block`. */
+static void gather(const float *from, const int64_t *at, int64_t rows, int64_t n, float *block) {
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(block + i * n, from + at[i], (size_t)n * sizeof *block);
+    }
+}
+static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t n, float *to) {
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(to + at[i], block + i * n, (size_t)n * sizeof *block);
+    }
+}
+
+/* The rule on columns [column, column + n) of the rows at at[0 .. rows). */
+static void update_block(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                         const float *sums, int64_t width, int64_t *at, int64_t rows, int64_t n) {
+    float w[GROUPS * COLUMNS], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * COLUMNS], own[GROUPS * COLUMNS];
+    const float *g = sums;
+    gather(parameters, at, rows, n, w);
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        gather(u->slots[s], at, rows, n, slot[s]);
+    }
+    if (n != width) {
+        for (int64_t i = 0; i < rows; i++) {
+            memcpy(own + i * n, sums + i * width, (size_t)n * sizeof *own);
         }
-        int64_t row = offset + (int64_t)(r->keys[r->start[group]] >> 32) * width;
-        for (int64_t column = 0; column < width; column += COLUMNS) {
-            int64_t n = width - column < COLUMNS ? width - column : COLUMNS, at = row + column;
-            const float *g = group_gradient(r, group, rows, width, column, n, sum);
-            pass(rule, parameters + at, g, u->slots[0] == NULL ? NULL : u->slots[0] + at,
-                 u->slots[1] == NULL ? NULL : u->slots[1] + at, n);
+        g = own;
+    }
+    u->kernels->rule[u->options.kind](rule, w, g, slot[0], slot[1], rows * n);
+    scatter(w, at, rows, n, parameters);
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        scatter(slot[s], at, rows, n, u->slots[s]);
+    }
+}
+
+static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
+                         int64_t chunk, float *parameters, int64_t offset, int64_t width) {
+    int64_t at[GROUPS], begin = chunk * GROUPS, rows = chunk_end(r->order, chunk) - begin;
+    for (int64_t i = 0; i < rows; i++) {
+        at[i] = offset + (int64_t)(r->order->keys[r->order->start[begin + i]] >> 32) * width;
+        __builtin_prefetch(parameters + at[i], 1);
+        for (int32_t s = 0; s < u->slots_count; s++) {
+            __builtin_prefetch(u->slots[s] + at[i], 1);
+        }
+    }
+    for (int64_t column = 0; column < width; column += COLUMNS) {
+        int64_t n = width - column < COLUMNS ? width - column : COLUMNS;
+        update_block(u, rule, parameters, r->sums + begin * width + column, width, at, rows, n);
+        for (int64_t i = 0; i < rows; i++) {
+            at[i] += n;
         }
     }
 }
@@ -189,7 +193,7 @@ trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment
                               trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
                               double learning_rate, uint64_t step, trm_error *err) {
     trmi_update_rows *r = &u->rows[segment];
-    if (r->ids != ids || r->count != count) {
+    if (r->ids != ids || r->order->count != count) {
         TRMI_TRY(trmi_update_prepare(u, segment, ids, id_dtype, rows, count, width, err));
         u->rows_squares = 0; /* too late for this step's norm */
     }
@@ -198,10 +202,10 @@ trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment
         return TRM_OK;
     }
     trmi_rule rule = trmi_update_rule(u, segment, learning_rate, step);
-    int64_t offset = u->segments[segment].offset;
-#pragma omp parallel for schedule(static)
-    for (int64_t chunk = 0; chunk < (r->groups + GROUPS - 1) / GROUPS; chunk++) {
-        update_chunk(u, &rule, r, chunk, parameters, offset, rows, width);
+    int64_t offset = u->segments[segment].offset, chunks = chunks_of(r->order);
+#pragma omp parallel for schedule(static) if (chunks > ALONE)
+    for (int64_t chunk = 0; chunk < chunks; chunk++) {
+        update_chunk(u, &rule, r, chunk, parameters, offset, width);
     }
     return TRM_OK;
 }

@@ -14,16 +14,22 @@ typedef struct trmi_update_block {
     int32_t segment;
 } trmi_update_block;
 
-/* The rows of a step for one table, sorted by id: group i of equal ids is order[start[i]] ..
- * order[start[i + 1] - 1], in the order of the batch. */
-typedef struct trmi_update_rows {
-    int64_t capacity;
+/* The rows of a step for one table, sorted by id: group i of equal ids is keys[start[i]] ..
+ * keys[start[i + 1] - 1], in the order of the batch; its summed gradient is sums[i]. */
+typedef struct trmi_update_rows trmi_update_rows;
+struct trmi_update_rows {
+    int64_t capacity, sums_capacity;
     int64_t count, groups;
     uint64_t *keys, *spare; /* id << 32 | position */
     int64_t *start;
-    double *squares; /* by GROUPS groups */
-    const void *ids; /* what is sorted now; NULL = nothing */
-} trmi_update_rows;
+    float *sums;     /* [groups][width] */
+    double *squares; /* by TRMI_UPDATE_GROUPS groups */
+    const trmi_update_rows *order; /* whose count, groups, keys and start hold: a table before this one
+                                    * that is read by the same ids is not sorted twice */
+    const void *ids;               /* what is sorted now; NULL = nothing */
+    uint64_t sweep;                /* trmi_update.sweeps when it was prepared */
+};
+enum { TRMI_UPDATE_GROUPS = 64 };
 
 struct trmi_update {
     trm_optimizer_options options; /* defaults filled in */
@@ -41,6 +47,7 @@ struct trmi_update {
     trmi_update_exchange exchange;
     void *exchange_context;
     double rows_squares; /* of the prepared rows of sparse segments, for the global norm */
+    uint64_t sweeps;     /* runs so far */
     double norm;         /* global gradient norm of the last run, before clipping */
     double scale;        /* of all gradients */
     float clip;          /* factor of the last run, `scale` included */
@@ -49,7 +56,13 @@ struct trmi_update {
 /* Constants of this step for a segment. */
 trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double learning_rate,
                            uint64_t step);
-trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, trm_error *err);
+/* Room for `count` ids and rows of `width`. */
+trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
+                                    trm_error *err);
 void trmi_update_rows_free(trmi_update_rows *rows);
+/* update_sort.c: fills keys, start, count and groups; the room is there. `rows` of the table.
+ *   error  INVALID: an id outside of it */
+trm_status trmi_update_sort(trmi_update_rows *rows, const void *ids, trm_dtype id_dtype,
+                            int64_t count, int64_t table_rows, trm_error *err);
 
 #endif
