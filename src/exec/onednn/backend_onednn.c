@@ -95,6 +95,11 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL, NULL,
                                 NULL},
+    /* click.c */
+    [TRMI_OP_PAIR_DOTS] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_BAG_POOL] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
+    [TRMI_OP_BAG_POOL_GRAD] = {trmi_onednn_bind_bags, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_NONE] = {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -4,6 +4,7 @@
  *      eltwise.c  arithmetic, activations, cast, dropout       reorder.c  everything that moves
  *      reduce.c   sums, means, maxima, global pooling          pool.c     windows
  *      loss.c     softmax, cross-entropies                     embed.c    rows of tables
+ *                                                             click.c    bags, pairs of rows
  */
 #ifndef TRMI_EXEC_ONEDNN_MEMORY_H
 #define TRMI_EXEC_ONEDNN_MEMORY_H
@@ -41,6 +42,8 @@ TRMI_MEMORY_SCRATCH(loss);
 TRMI_MEMORY_IN_PLACE(loss);
 TRMI_MEMORY_BIND(embedding);
 TRMI_MEMORY_BIND(embedding_grad);
+TRMI_MEMORY_BIND(pairs); /* PAIR_DOTS and its gradient */
+TRMI_MEMORY_BIND(bags);  /* BAG_POOL and its gradient */
 
 TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 

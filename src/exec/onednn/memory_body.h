@@ -3,6 +3,7 @@
 #include "exec/onednn/memory_kernels.h"
 #include "exec/vec.h"
 
+#include "exec/onednn/click_body.h"
 #include "exec/onednn/eltwise_body.h"
 #include "exec/onednn/loss_body.h"
 #include "exec/onednn/pool_body.h"
@@ -36,4 +37,7 @@ const trmi_memory_kernels MEMORY_TABLE = {
     .avg_pool = avg_pool_row,
     .max_pool_grad = max_pool_grad_row,
     .avg_pool_grad = avg_pool_grad_row,
+    .pair_dots = pair_dots,
+    .pair_dots_grad = pair_dots_grad,
+    .add_scaled = add_scaled,
 };

@@ -34,6 +34,8 @@ typedef enum trmi_binary {
 typedef void (*trmi_binary_loop)(const void *a, const void *b, void *y, int64_t count, int step_a,
                                  int step_b, bool half);
 
+enum { TRMI_PAIRS_ROWS_MAX = 128 };
+
 typedef enum trmi_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_reduction;
 
 /* Pooling of one output row, channels inner: x is the first row of the window inside the image. */
@@ -76,6 +78,11 @@ typedef struct trmi_memory_kernels {
                           float *const *dx, int64_t c, int64_t n);
     void (*avg_pool_grad)(const trmi_pool_row *row, const void *dy, float *const *dx, int64_t c,
                           int64_t n);
+
+    /* One sample of at most TRMI_PAIRS_ROWS_MAX rows: x [rows, width], y [rows (rows - 1) / 2]. */
+    void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
+    void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
+    void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
 } trmi_memory_kernels;
 
 extern const trmi_memory_kernels trmi_memory_kernels_plain;

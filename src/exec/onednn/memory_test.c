@@ -173,6 +173,22 @@ static trm_node embeddings(world *w) {
                          leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, any_shape(w, 1, 3), rows));
 }
 
+static trm_node pairs(world *w) {
+    return trm_pair_dots(w->graph, var(w, trm_shape_of(draw(w, 1, 9), draw(w, 2, 40), draw(w, 1, 70))));
+}
+static trm_node bags(world *w) {
+    int64_t ends[41] = {draw(w, 0, 2)}, count = draw(w, 1, 40), weighted = draw(w, 0, 1);
+    for (int64_t i = 0; i < count; i++) {
+        ends[i + 1] = ends[i] + draw(w, 0, 5);
+    }
+    int64_t rows = ends[count] + draw(w, 1, 5);
+    trm_tensor tensor = {.data = ends, .dtype = TRM_INT64, .shape = trm_shape_of(count + 1)};
+    trm_node offsets = trm_constant(w->graph, &tensor);
+    trm_node weights = weighted ? positive(w, trm_shape_of(rows)) : TRM_NO_NODE;
+    return trm_bag_pool(w->graph, var(w, trm_shape_of(rows, draw(w, 1, 40))), offsets, weights,
+                        (trm_bag_pooling)draw(w, 0, 2));
+}
+
 /* ---- one operator, fast and slow ------------------------------------------------------------------------ */
 
 typedef struct bench {
@@ -424,7 +440,7 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 
 static void fast_kernels_are_the_reference_ones(void **state) {
     trm_node (*const builders[])(world *) = {arithmetic, activations, dropped, moves, reductions,
-                                             windows, losses, embeddings};
+                                             windows, losses, embeddings, pairs, bags};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -441,7 +457,8 @@ static void fast_kernels_are_the_reference_ones(void **state) {
         TRMI_OP_MAX_POOL_GRAD, TRMI_OP_AVG_POOL, TRMI_OP_AVG_POOL_GRAD, TRMI_OP_GLOBAL_AVG_POOL,
         TRMI_OP_GLOBAL_AVG_POOL_GRAD, TRMI_OP_SOFTMAX, TRMI_OP_SOFTMAX_GRAD, TRMI_OP_SOFTMAX_XENT,
         TRMI_OP_SOFTMAX_XENT_GRAD, TRMI_OP_BCE_LOGITS, TRMI_OP_BCE_LOGITS_GRAD, TRMI_OP_EMBEDDING,
-        TRMI_OP_EMBEDDING_GRAD};
+        TRMI_OP_EMBEDDING_GRAD, TRMI_OP_PAIR_DOTS, TRMI_OP_PAIR_DOTS_GRAD, TRMI_OP_BAG_POOL,
+        TRMI_OP_BAG_POOL_GRAD};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (tested[kinds[i]] < 10) {
             fail_msg("%s: only %ld fast runs", trmi_op_table[kinds[i]]->name, (long)tested[kinds[i]]);
