@@ -65,7 +65,9 @@ add_test(NAME house/headers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/headers.sh ${
 set_tests_properties(house/layers house/length house/headers PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
-add_executable(parity_dump ${CMAKE_SOURCE_DIR}/tests/parity/parity_dump.c)
-target_compile_definitions(parity_dump PRIVATE _GNU_SOURCE)
-target_link_libraries(parity_dump PRIVATE trireme_static)
-set_target_properties(parity_dump PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+foreach(dump parity_dump click_dump)
+  add_executable(${dump} ${CMAKE_SOURCE_DIR}/tests/parity/${dump}.c)
+  target_compile_definitions(${dump} PRIVATE _GNU_SOURCE)
+  target_link_libraries(${dump} PRIVATE trireme_static)
+  set_target_properties(${dump} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endforeach()
