@@ -151,7 +151,7 @@ static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t
 /* The rule on columns [column, column + n) of the rows at at[0 .. rows). */
 static void update_block(const trmi_update *u, const trmi_rule *rule, float *parameters,
                          const float *sums, int64_t width, int64_t *at, int64_t rows, int64_t n) {
-    float w[GROUPS * COLUMNS], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * COLUMNS], own[GROUPS * COLUMNS];
+    float w[GROUPS * COLUMNS], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * COLUMNS], own[GROUPS * COLUMNS] = {0};
     const float *g = sums;
     gather(parameters, at, rows, n, w);
     for (int32_t s = 0; s < u->slots_count; s++) {
