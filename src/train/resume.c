@@ -27,7 +27,7 @@ static void write_state(const trm_model *model, trmi_text *text) {
                      (long long)model->data_samples);
     trmi_text_json_number(text, model->loss);
     trm_loss_scale_state scale;
-    if (trm_exec_loss_scale(model->train.exec, &scale)) {
+    if (model->train.exec != NULL && trm_exec_loss_scale(model->train.exec, &scale)) {
         trmi_text_printf(text, ",\"loss_scale\":{\"scale\":");
         trmi_text_json_number(text, scale.scale);
         trmi_text_printf(text, ",\"good\":%d,\"bad\":%d,\"skipped\":%lld}", (int)scale.good,
