@@ -44,6 +44,7 @@ typedef struct trm_optimizer_options {
     double weight_decay;
     bool decoupled;           /* AdamW */
     bool decay_all;           /* false: parameters of rank 1 (norms, biases) are not decayed */
+    bool decay_biases;        /* those that no batch norm takes are decayed, as in guide 001 */
     double trust_coefficient; /* LARS; 0 = 0.001 */
     double initial_accumulator; /* ADAGRAD; TensorFlow's default 0.1 must be given */
     double l1, l2;            /* FTRL */

@@ -217,6 +217,38 @@ static void accumulation_averages(void **state) {
     trm_exec_destroy(single);
 }
 
+/* Weights always decay, biases and norms as the options say: seen in the first update. */
+static void decay_takes_what_it_is_told(void **state) {
+    static const struct {
+        trm_optimizer_options options;
+        bool bias, norm;
+    } cases[] = {{{.kind = TRM_SGD, .weight_decay = 0.5}, false, false},
+                 {{.kind = TRM_SGD, .weight_decay = 0.5, .decay_biases = true}, true, false},
+                 {{.kind = TRM_SGD, .weight_decay = 0.5, .decay_all = true}, true, true}};
+    trm_error err;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        trm_exec *exec = make(c == 1, (trm_exec_options){.optimizer = cases[c].options});
+        for (int32_t v = 0; v < trm_exec_variable_count(exec); v++) {
+            trm_variable variable = trm_exec_variable(exec, v);
+            float ones[512], gradient[512];
+            for (int i = 0; i < 512; i++) {
+                ones[i] = 1;
+            }
+            if (variable.kind == TRM_VARIABLE_PARAMETER) {
+                trm_exec_write(exec, v, ones);
+                CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+                CHECK_OK(trm_exec_gradient(exec, v, gradient, &err), err);
+                CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
+                trm_exec_read(exec, v, ones);
+                bool norm = variable.shape.rank == 1 && strncmp(variable.name, "fc", 2) != 0;
+                bool decays = variable.shape.rank > 1 || (norm ? cases[c].norm : cases[c].bias);
+                CHECK_CLOSE(ones[0], 1 - 0.1 * ((double)gradient[0] + (decays ? 0.5 : 0)), 1e-6);
+            }
+        }
+        trm_exec_destroy(exec);
+    }
+}
+
 /* No two buffers that live at the same time share bytes, unless one is the other's alias. */
 static void buffers_do_not_overlap(void **state) {
     trm_exec *exec = make(false, (trm_exec_options){0});
@@ -324,6 +356,7 @@ int main(void) {
 #endif
         cmocka_unit_test(mixed_precision_keeps_the_gradients),
         cmocka_unit_test(accumulation_averages),
+        cmocka_unit_test(decay_takes_what_it_is_told),
         cmocka_unit_test(buffers_do_not_overlap),
         cmocka_unit_test(wrong_feeds_are_named),
         cmocka_unit_test(nan_names_the_input),

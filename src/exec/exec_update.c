@@ -4,6 +4,19 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+/* Scale or shift of a batch norm? */
+static bool is_of_norm(const trm_program *p, int32_t buffer) {
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *s = &p->steps[i];
+        bool norm = s->kind == TRMI_STEP_OP &&
+                    (s->op_kind == TRMI_OP_BATCH_NORM || s->op_kind == TRMI_OP_NORM_ACT);
+        if (norm && (s->inputs[1] == buffer || s->inputs[2] == buffer)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     int64_t count = p->training ? p->arena_bytes[TRMI_ARENA_PARAM] / (int64_t)sizeof(float) : 0;
@@ -22,7 +35,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         segments[i] = (trmi_update_segment){
             .offset = b->offset / (int64_t)sizeof(float),
             .count = b->bytes / (int64_t)sizeof(float),
-            .decay = exec->optimizer.decay_all || b->shape.rank > 1,
+            .decay = exec->optimizer.decay_all || b->shape.rank > 1 ||
+                     (exec->optimizer.decay_biases && !is_of_norm(p, p->params[i].param_buffer)),
             .sparse = p->params[i].sparse_rows != 0 || p->params[i].remote,
             .rows = p->params[i].sparse_rows != 0
                         ? trm_shape_count(&p->buffers[p->params[i].sparse_ids].shape)
