@@ -185,6 +185,8 @@ int32_t app_rank_count(const app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
 /* context.c: makes the context from the flags, once. INVALID for impossible words. */
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
+/* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
+TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
 /* What an option of it is; only for names that there are. */
 const char *app_holds(const app_context *app, const char *option);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */

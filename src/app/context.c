@@ -112,4 +112,15 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     return status;
 }
 
+/* From here on the slices of an optimiser cost less than whole ones on every rank, whose memory traffic grows
+ * with the ranks of a host; the bits are the same. */
+enum { SLICES_FROM = 4 };
+
+trm_status app_settle_slices(app_context *app, trm_error *err) {
+    static const char option[] = "enable_parallel_optimizer";
+    bool whole = app_rank_count(app) < SLICES_FROM || strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
+    return whole || trm_context_is_set(app->context, option) ? TRM_OK
+                                                             : trm_context_set(app->context, option, "true", err);
+}
+
 const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }

@@ -227,6 +227,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec) {
     app_json_int("rank", info.rank);
     app_json_int("ranks", info.size);
     app_json_text("parallel_mode", app_holds(app, "parallel_mode"));
+    app_json_bool("shard_optimizer", strcmp(app_holds(app, "enable_parallel_optimizer"), "true") == 0);
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);

@@ -152,6 +152,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (status == TRM_OK) {
         status = app_set_context(app, err);
     }
+    if (status == TRM_OK) {
+        status = app_settle_slices(app, err);
+    }
     if (status != TRM_OK) {
         return status;
     }
