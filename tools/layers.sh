@@ -5,7 +5,7 @@ cd "$1" || exit 2
 awk '
 BEGIN {
     # public headers that are not named after their room
-    home["callbacks"] = home["metrics"] = home["export"] = home["machine"] = home["distribute"] = "train"
+    home["callbacks"] = home["planner"] = home["metrics"] = home["export"] = home["machine"] = home["distribute"] = "train"
     home["cluster"] = home["launch"] = "comm"
 }
 FILENAME == "LAYERS" {

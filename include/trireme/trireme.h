@@ -18,6 +18,7 @@
 #include "trireme/metrics.h"
 #include "trireme/models.h"
 #include "trireme/plan.h"
+#include "trireme/planner.h"
 #include "trireme/ps.h"
 #include "trireme/ps_tools.h"
 #include "trireme/save.h"

@@ -52,6 +52,9 @@ static void tell_json(const char *name, const app_options *o, const trm_exec_inf
 }
 
 int app_run_plan(app_context *app) {
+    if (app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL) {
+        return app_run_planner(app);
+    }
     trm_error err;
     trm_dataset *data = NULL;
     trm_model *model = NULL;

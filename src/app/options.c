@@ -128,6 +128,27 @@ static const app_flag PLAN[] = {
 };
 GROUP(plan, "Plan", PLAN);
 
+static const app_flag PLANNER[] = {
+    {"n", APP_INT, OPTION(plan_ranks), "N", "how the model is split over so many ranks, and why", 1, 1 << 20},
+    {"mesh", APP_TEXT, OPTION(plan_mesh), "2x4", "axes of the ranks (default: every factorisation is searched)", 0, 0},
+    {"host-count", APP_INT, OPTION(plan_hosts), "N", "hosts that the ranks divide among, for the choice of meshes (1)", 1, 1 << 16},
+    {"memory", APP_BYTES, OPTION(plan_memory), "BYTES", "a rank has so much, as in 4GB", 0, 0},
+    {"search", APP_CHOICE, OPTION(plan_search), "optimal|recursive|propagation", "the algorithm (optimal)", 0, 0},
+    {"links", APP_TEXT, OPTION(plan_links), "FILE", "links of another machine; 'guess': do not measure this one's", 0, 0},
+    {"plan", APP_TEXT, OPTION(plan_given), "FILE", "a plan to compare with; what it pins is kept", 0, 0},
+    {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
+    {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
+    {"svg", APP_TEXT, OPTION(plan_picture), "FILE", "write a picture; FILE.dot: a graph for Graphviz", 0, 0},
+};
+GROUP(planner, "Many ranks", PLANNER);
+
+static const app_flag SIMULATE[] = {
+    {"trace", APP_TEXT, OPTION(plan_trace), "FILE", "write the step for chrome://tracing or Perfetto", 0, 0},
+    {"straggler", APP_REAL, OPTION(plan_straggler), "X", "a rank whose operators take X times as long (2)", 1, 1e6},
+    {"largest", APP_INT, OPTION(plan_largest), "N", "the scaling tables end there (16384)", 1, 1 << 20},
+};
+GROUP(simulate, "Simulation", SIMULATE);
+
 static const app_flag BENCH[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
     {"preset", APP_CHOICE, OPTION(click.preset), "peer", "widedeep as TensorFlow's Estimator is measured: 26 tables of 100,000 x 16", 0, 0},
@@ -265,6 +286,8 @@ void app_defaults(app_options *o) {
     o->deterministic = "false";
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";
+    o->plan_straggler = 2;
+    o->plan_largest = 16384;
     o->mode = "async";
     o->dense = "ps";
     o->placement = "by_hash";

@@ -192,6 +192,15 @@ static void close_bracket(char bracket) {
     }
 }
 
+void app_json_line(const char *object) {
+    if (app_out.json) {
+        end_status_line();
+        fputs(object, stdout);
+        putchar('\n');
+        fflush(stdout);
+    }
+}
+
 void app_json_open(void) {
     if (app_out.json) {
         end_status_line();

@@ -31,6 +31,8 @@ void app_warn(const char *format, ...) TRM_PRINTF(1, 2);
 
 /* One JSON object on a line of stdout; silent without --json. Between open and close any of the
  * others; reals have 9 significant digits. */
+/* A whole object that somebody else wrote, on its line. */
+void app_json_line(const char *object);
 void app_json_open(void);
 void app_json_text(const char *key, const char *value);
 void app_json_int(const char *key, int64_t value);

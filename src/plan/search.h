@@ -18,10 +18,13 @@
 
 /* ---- costs that the caller knows ----------------------------------------------------------------- */
 
+struct trmi_space;
+struct trmi_space_node;
 typedef struct trmi_search_costs {
-    /* Seconds of one operator (forward or backward) on the local shapes of its strategy, on one rank while all
-     * ranks run; < 0 = unknown: the roofline of `prices` x fraction. NULL = always unknown. */
-    double (*seconds)(void *context, const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy);
+    /* Seconds of a node's operator and of its gradient operators on the local shapes of a strategy, on one rank
+     * while all ranks run. Comes with the roofline of `prices` in both; may replace them. NULL = that. */
+    void (*seconds)(void *context, const struct trmi_space *space, const struct trmi_space_node *node,
+                    const trmi_strategy *strategy, double *forward, double *backward);
     void *context;
     const trmi_prices *prices; /* NULL = built in */
     int32_t slots;      /* of the optimiser, float32 copies of each parameter */
@@ -117,6 +120,8 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
 
 /* How parameter `input` of a node is stored in parts beside strategy i; false: not possible. */
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
+/* Forward and backward seconds of a node in strategy i by the roofline. */
+void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, double out[2]);
 /* Seconds of the optimiser a byte of parameter. */
 double trmi_space_update_byte(const trmi_space *space);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */

@@ -74,7 +74,8 @@ static trm_status solve(run *r, double mu, double lambda, double *bound, int32_t
     r->f->solves++;
     *bound = b * solution.lower_bound - lambda * r->o->memory_bytes;
     TRMI_TRY(add(r, "search", &choice, place));
-    if (*bound > r->f->lower_bound) {
+    bool holds = lambda == 0 || r->o->memory_bytes > 0; /* without a limit a price of memory bounds nothing */
+    if (holds && *bound > r->f->lower_bound) {
         r->f->lower_bound = *bound;
         r->f->weights = w;
         r->f->solution = solution;

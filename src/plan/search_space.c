@@ -67,24 +67,22 @@ static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *o
     return (work > traffic ? work : traffic) * fraction;
 }
 
-static double seconds_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
-    double known = s->costs.seconds != NULL ? s->costs.seconds(s->costs.context, s->graph, op, strategy) : -1;
-    return known >= 0 ? known : roofline(s, s->graph, op, strategy->fraction);
-}
-
-/* The letters of the forward operator in a gradient operator; where its rule lacks them, by fraction. */
+/* The letters of the forward operator in its gradient operators; where a rule lacks them, by fraction. */
 static double backward_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *forward) {
     double sum = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
         trmi_strategy own;
-        if (trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own)) {
-            sum += seconds_of(s, op, &own);
-        } else {
-            sum += roofline(s, s->graph, op, forward->fraction);
-        }
+        bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
+        sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
     }
     return sum;
+}
+
+void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, double out[2]) {
+    const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
+    out[0] = roofline(s, s->graph, trmi_space_op(s, node), strategy->fraction);
+    out[1] = backward_of(s, &s->nodes[node], strategy);
 }
 
 double trmi_space_update_byte(const trmi_space *s) {
@@ -259,8 +257,11 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
     const trmi_strategy *strategy = &c->strategies[i];
-    c->forward[i] = seconds_of(s, op, strategy);
+    c->forward[i] = roofline(s, s->graph, op, strategy->fraction);
     c->backward[i] = backward_of(s, node, strategy);
+    if (s->costs.seconds != NULL) {
+        s->costs.seconds(s->costs.context, s, node, strategy, &c->forward[i], &c->backward[i]);
+    }
     c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
     for (int32_t k = 0; k < op->outputs_count; k++) {
         c->kept[i] += bytes_of(s, op->outputs[k], &strategy->outputs[k]);

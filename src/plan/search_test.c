@@ -215,6 +215,11 @@ static void memory_limits_are_kept_and_bounded(void **state) {
         assert_true(free_run.frontier[i].measure.bytes < free_run.frontier[i - 1].measure.bytes);
         assert_true(free_run.frontier[i].measure.step >= free_run.frontier[i - 1].measure.step);
     }
+    /* Looking at the frontier changes neither the plan nor the proof. */
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    CHECK_CLOSE(free_run.lower_bound / f.lower_bound, 1, 1e-9);
+    CHECK_CLOSE(free_run.objective / f.objective, 1, 1e-9);
+    assert_true(free_run.weights.memory == 0);
     double before = free_run.objective;
     for (int i = 1; i <= 6; i++) {
         double limit = most - (most - least) * i / 6;

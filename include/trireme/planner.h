@@ -1,0 +1,88 @@
+/* trireme/planner.h: how a model would be split over many ranks, at what price, and why.
+ *
+ *     trm_planner *p;
+ *     trm_planner_create(&model_options, &(trm_planner_options){.ranks = 8}, &p, &err);
+ *     puts(trm_planner_report(p, false));                 // step time, memory, proof, operators, baselines
+ *     trm_planner_save(p, "plan.txt", &err);              // train --plan plan.txt
+ *     trm_planner_destroy(p);
+ *
+ * Nothing is trained and no memory of the model's size is taken. The search is exact for its cost model
+ * (docs/auto-parallel.md says what that means); operators are measured on this machine and kept in the
+ * cache directory.     thread  one at a time per planner
+ */
+#ifndef TRIREME_PLANNER_H
+#define TRIREME_PLANNER_H
+
+#include "trireme/base.h"
+#include "trireme/train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct trm_planner trm_planner;
+
+typedef struct trm_planner_options {
+    int32_t ranks;        /* 0 = the mesh's */
+    int32_t hosts;        /* 0 = 1: meshes are every factorisation of hosts and of ranks a host */
+    const char *mesh;     /* "2x4"; NULL = every factorisation is searched */
+    const char *search;   /* "optimal" (default), "recursive", "propagation" */
+    int64_t memory_bytes; /* a rank; 0 = any */
+    const char *links;    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks
+                             that share this machine */
+    const char *plan;     /* text of a plan file: compared as "the given plan", its pins are kept */
+    bool no_measure;      /* operators by the machine's measured rates only */
+    bool no_frontier;
+    double measure_seconds; /* at most about so long for operators; 0 = 30 */
+} trm_planner_options;
+
+/* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
+ * times that. `parallel` is ignored.
+ *   owns   caller; `model`, its data and contexts are borrowed until destroy
+ *   error  INVALID (names, meshes, links, plan: what was expected), NOMEM, those of the network */
+TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *model,
+                                                   const trm_planner_options *options, trm_planner **out,
+                                                   trm_error *err);
+TRM_API void trm_planner_destroy(trm_planner *planner);
+
+typedef struct trm_planner_info {
+    char mesh[48];
+    int32_t ranks;
+    bool infeasible;          /* no plan fits memory_bytes: this is the plan of least memory */
+    double step_seconds;      /* predicted, of the chosen plan */
+    double samples_per_second;
+    double memory_bytes;      /* a rank */
+    double lower_bound;       /* no plan of these meshes has a shorter step, by the same costs */
+    double gap;               /* (step - bound) / step */
+    double solve_seconds, total_seconds;
+    double data_parallel_seconds;
+    int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
+} trm_planner_info;
+TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *out);
+
+/* Everything, for people or as one JSON object; a picture of the operators by their cut (SVG), or as a graph (DOT).
+ *   owns  caller, trm_string_free; NULL without memory */
+TRM_API char *trm_planner_report(const trm_planner *planner, bool json);
+TRM_API char *trm_planner_svg(const trm_planner *planner);
+TRM_API char *trm_planner_dot(const trm_planner *planner);
+/* The plan as a file that can be read, changed, pinned and given to training. Index 0: the chosen one; then other
+ * good plans and the baselines, by rising predicted time. NULL: no such. *step_seconds, *name may be NULL.
+ *   owns  text: caller, trm_string_free; *name: the planner */
+TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, double *step_seconds, const char **name);
+TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file, trm_error *err);
+
+typedef struct trm_simulation_options {
+    int32_t largest;      /* ranks, of the scaling tables; 0 = the mesh's */
+    double straggler;     /* one rank's operators take so many times longer; 0 = 1 */
+    bool json;
+    const char *trace;    /* file to write: chrome://tracing, Perfetto; NULL = none */
+} trm_simulation_options;
+/* Event simulation of the chosen plan: one rank stands for all that do the same. Strong and weak scaling, what
+ * each link, the operators and a slow rank change.   owns: *text by the caller, trm_string_free */
+TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner, const trm_simulation_options *options,
+                                                     char **text, trm_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,349 @@
+#include "train/planner.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "train/model.h"
+#ifdef TRIREME_ONEDNN
+#include "exec/backend.h"
+#endif
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 4 };
+
+/* ---- graph --------------------------------------------------------------------------------------------- */
+
+static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs, trm_error *err) {
+    TRMI_TRY(trm_dataset_check(p->model.data, err));
+    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
+           trm_dataset_field(p->model.data, inputs->count, &inputs->fields[inputs->count])) {
+        trm_shape *shape = &inputs->fields[inputs->count].tensor.shape;
+        if (shape->rank < 1) {
+            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has no dimension of samples", inputs->fields[inputs->count].name);
+        }
+        shape->dim[0] = batch;
+        inputs->count++;
+    }
+    return inputs->count > 0 ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+}
+
+/* Fused as the back-end will have it, and differentiated. */
+static trm_status compile(const trm_planner *p, const trm_graph *graph, trm_node loss, trm_program **out,
+                          trm_error *err) {
+    trmi_target target = {.name = "planner", .threads = p->costs.threads, .flops_per_second = 1 / p->costs.flop,
+                          .bytes_per_second = 1 / p->costs.byte};
+    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+#ifdef TRIREME_ONEDNN
+    target.fuse_norm_act = target.fuse_xent = fast;
+#endif
+    const trmi_plan_options options = {.target = &target, .loss = loss, .precision = (int32_t)p->model.precision,
+                                       .no_fusion = p->model.no_fusion || !fast};
+    return trmi_plan_create(graph, &options, out, err);
+}
+
+trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err) {
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_graph *graph = NULL;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &graph, err);
+    if (status == TRM_OK) {
+        inputs->graph = graph;
+        status = take_fields(p, batch, inputs, err);
+    }
+    if (status == TRM_OK) {
+        trm_node logits = p->model.network(graph, inputs, p->model.network_context);
+        trm_loss loss = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
+        trm_node value = loss(graph, logits, inputs, p->model.loss_context);
+        status = trm_graph_check(graph, err);
+        status = status == TRM_OK ? compile(p, graph, value, out, err) : status;
+    }
+    trm_graph_destroy(graph);
+    trmi_free(inputs);
+    return status;
+}
+
+/* ---- spaces ---------------------------------------------------------------------------------------------- */
+
+/* Ranks that share cores slow each other down; another machine has its own speed. */
+static void settle_factor(trm_planner *p) {
+    trmi_links *l = &p->links;
+    double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
+    p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
+}
+
+trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
+                              trm_error *err) {
+    trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
+    trmi_links *links = trmi_arena_alloc(&p->arena, sizeof *links);
+    if (own == NULL || links == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    *own = *mesh;
+    *links = p->links;
+    links->mesh = own;
+    bool given = p->links.flops > 0;
+    double flop = given ? 1 / p->links.flops : p->costs.flop, byte = p->links.bytes > 0 ? 1 / p->links.bytes : p->costs.byte;
+    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
+    const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
+                                     .slots = p->slots, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
+                                     .fuse = true, .shard_stores = true,
+                                     .update_byte = 5 * byte * (given ? 1 : p->costs.factor)};
+    return trmi_space_create(graph, mesh, &costs, p->given, out, err);
+}
+
+static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontier, trm_error *err) {
+    trmi_space_destroy(m->space);
+    m->space = NULL;
+    TRMI_TRY(trmi_planner_space(p, p->program->graph, &m->mesh, &m->space, err));
+    trmi_choice own, *given = NULL;
+    if (p->given != NULL && trmi_choice_open(&own, m->space, &p->arena)) {
+        trm_error no;
+        given = trmi_space_choice(m->space, p->given, &own, &no) == TRM_OK ? &own : NULL;
+    }
+    const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes,
+                                         .frontier = frontier, .own = given};
+    return trmi_search(m->space, &options, &p->arena, &m->found, err);
+}
+
+static void choose_mesh(trm_planner *p) {
+    for (int32_t i = 0; i < p->meshes_count; i++) {
+        const trmi_found *a = &p->meshes[i].found, *b = &p->meshes[p->best].found;
+        bool fits = b->infeasible && !a->infeasible;
+        bool better = a->infeasible == b->infeasible &&
+                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes : a->objective < b->objective * (1 - 1e-9));
+        p->best = fits || better ? i : p->best;
+    }
+}
+
+/* Searches, measures what the found plans and data parallel use, searches again. */
+static trm_status search(trm_planner *p, trm_error *err) {
+    bool measure = !p->options.no_measure && p->links.flops <= 0;
+    for (p->rounds = 1;; p->rounds++) {
+        int32_t news = 0;
+        double begin = trmi_os_now();
+        for (int32_t i = 0; i < p->meshes_count; i++) {
+            TRMI_TRY(search_mesh(p, &p->meshes[i], false, err));
+        }
+        choose_mesh(p);
+        p->search_seconds = trmi_os_now() - begin;
+        for (int32_t i = 0; measure && i < p->meshes_count; i++) {
+            const trmi_planned_mesh *m = &p->meshes[i];
+            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.best.choice, &news, err));
+            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.baselines[0].choice, &news, err));
+        }
+        if (news == 0 || p->rounds == ROUNDS) {
+            break;
+        }
+    }
+    return p->options.no_frontier ? TRM_OK : search_mesh(p, &p->meshes[p->best], true, err);
+}
+
+/* ---- options ------------------------------------------------------------------------------------------------ */
+
+static trm_status settle_mode(trm_planner *p, trm_error *err) {
+    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming",
+                                        "recursive_programming", "sharding_propagation"};
+    const char *name = p->options.search != NULL ? p->options.search : "optimal";
+    for (int i = 0; i < 6; i++) {
+        if (strcmp(names[i], name) == 0) {
+            p->mode = (trmi_search_mode)(i % 3);
+            return TRM_OK;
+        }
+    }
+    return TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
+}
+
+static trm_status settle_meshes(trm_planner *p, trm_error *err) {
+    trmi_mesh list[TRMI_MESH_LIST];
+    int32_t hosts = p->options.hosts > 0 ? p->options.hosts : 1, count = 1;
+    const char *text = p->options.mesh;
+    if (p->given != NULL && text == NULL) {
+        list[0] = p->given->mesh;
+    } else if (text != NULL) {
+        TRMI_TRY(trmi_mesh_parse(text, &list[0], err));
+    } else if (p->options.ranks < 1 || p->options.ranks % hosts != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)p->options.ranks, (int)hosts);
+    } else {
+        count = trmi_mesh_list(hosts, p->options.ranks / hosts, list);
+    }
+    p->ranks = trmi_mesh_ranks(&list[0]);
+    if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
+        return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, %d are asked for", text != NULL ? text : "of the plan",
+                         (int)p->ranks, (int)p->options.ranks);
+    }
+    p->meshes = trmi_arena_alloc(&p->arena, ((size_t)count + 1) * sizeof *p->meshes);
+    if (p->meshes == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    for (int32_t i = 0; i < count; i++) {
+        if (list[i].axes <= 3 || count == 1) { /* four axes are for those who ask */
+            p->meshes[p->meshes_count++].mesh = list[i];
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status settle(trm_planner *p, trm_error *err) {
+    const trm_planner_options *o = &p->options;
+    TRMI_TRY(settle_mode(p, err));
+    if (o->plan != NULL) {
+        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
+    }
+    TRMI_TRY(settle_meshes(p, err));
+    trmi_links_local(&p->links, p->ranks);
+    if (o->links != NULL) {
+        TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
+    }
+    int cpus = trmi_os_cpu_count(), threads = p->model.threads;
+    if (o->links == NULL) {
+        p->links.cores = cpus;
+    }
+    if (threads == 0) {
+        threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
+    }
+    p->slots = p->model.optimizer.kind == TRM_SGD ? 0 : p->model.optimizer.kind == TRM_ADAM || p->model.optimizer.kind == TRM_FTRL ? 2 : 1;
+    TRMI_TRY(trmi_costs_open(&p->costs, &p->model, threads, err));
+    p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : 30;
+    settle_factor(p);
+    trm_batch_field first;
+    TRMI_TRY(trm_dataset_check(p->model.data, err));
+    if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    p->batch = first.tensor.shape.dim[0] * p->ranks;
+    return TRM_OK;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,
+                              trm_error *err) {
+    double begin = trmi_os_now();
+    trm_planner *p = trmi_alloc(sizeof *p);
+    if (p == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    p->model = *model;
+    p->options = *options;
+    trm_status status = settle(p, err);
+    status = status == TRM_OK ? trmi_planner_graph(p, p->batch, &p->program, err) : status;
+    status = status == TRM_OK ? search(p, err) : status;
+    if (status == TRM_OK && !options->no_frontier && p->mode == TRMI_SEARCH_OPTIMAL) {
+        status = trmi_planner_flips(p, err);
+    }
+    if (status != TRM_OK) {
+        trm_planner_destroy(p);
+        return status;
+    }
+    p->total_seconds = trmi_os_now() - begin;
+    *out = p;
+    return TRM_OK;
+}
+
+void trm_planner_destroy(trm_planner *p) {
+    if (p == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < p->meshes_count; i++) {
+        trmi_space_destroy(p->meshes[i].space);
+    }
+    trmi_shard_plan_destroy(p->given);
+    trmi_plan_destroy(p->program);
+    trmi_costs_close(&p->costs);
+    trmi_arena_free(&p->arena);
+    trmi_free(p);
+}
+
+void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    memset(out, 0, sizeof *out);
+    trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
+    double bound = m->found.lower_bound;
+    for (int32_t i = 0; i < p->meshes_count; i++) {
+        bound = fmin(bound, p->meshes[i].found.lower_bound);
+        out->solve_seconds += p->meshes[i].found.solve_seconds;
+    }
+    out->ranks = p->ranks;
+    out->infeasible = m->found.infeasible;
+    out->step_seconds = m->found.objective;
+    out->samples_per_second = (double)p->batch / m->found.objective;
+    out->memory_bytes = m->found.best.measure.bytes;
+    out->lower_bound = bound;
+    out->gap = (out->step_seconds - bound) / out->step_seconds;
+    out->total_seconds = p->total_seconds;
+    out->data_parallel_seconds = m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
+    out->meshes = p->meshes_count;
+    out->operators = m->space->nodes_count;
+    out->measured = (int32_t)p->costs.count;
+}
+
+/* ---- plans as files --------------------------------------------------------------------------------------------- */
+
+typedef struct ranked {
+    const trmi_candidate *candidate;
+    const trmi_space *space;
+} ranked;
+
+static int by_step(const void *a, const void *b) {
+    double x = ((const ranked *)a)->candidate->measure.step, y = ((const ranked *)b)->candidate->measure.step;
+    return (x > y) - (x < y);
+}
+
+char *trm_planner_plan(const trm_planner *p, int32_t index, double *step_seconds, const char **name) {
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    ranked list[2 * TRMI_CANDIDATES + 1];
+    int32_t count = 0;
+    list[count++] = (ranked){&m->found.best, m->space};
+    for (int32_t i = 0; i < m->found.baselines_count; i++) {
+        list[count++] = (ranked){&m->found.baselines[i], m->space};
+    }
+    for (int32_t i = 0; i < p->meshes_count && count < TRMI_CANDIDATES; i++) {
+        if (i != p->best) {
+            list[count++] = (ranked){&p->meshes[i].found.best, p->meshes[i].space};
+        }
+    }
+    for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
+        list[count++] = (ranked){&m->found.frontier[i], m->space};
+    }
+    int32_t kept = 1;
+    for (int32_t i = 1; i < count; i++) { /* each plan once */
+        bool known = false;
+        for (int32_t k = 0; k < kept && !known; k++) {
+            known = list[k].space == list[i].space &&
+                    trmi_choice_equal(&list[k].candidate->choice, &list[i].candidate->choice, list[i].space);
+        }
+        if (!known) {
+            list[kept++] = list[i];
+        }
+    }
+    qsort(list + 1, (size_t)kept - 1, sizeof *list, by_step);
+    trmi_shard_plan *plan;
+    trm_error ignored;
+    if (index < 0 || index >= kept ||
+        trmi_space_plan(list[index].space, &list[index].candidate->choice, &plan, &ignored) != TRM_OK) {
+        return NULL;
+    }
+    if (step_seconds != NULL) {
+        *step_seconds = list[index].candidate->measure.step;
+    }
+    if (name != NULL) {
+        *name = list[index].candidate->name;
+    }
+    char *text = trmi_shard_plan_text(plan);
+    trmi_shard_plan_destroy(plan);
+    return text;
+}
+
+trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    trm_status status = trmi_shard_plan_save(plan, file, err);
+    trmi_shard_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,226 @@
+/* What messages cost: levels of a machine, or curves that were measured.
+ *
+ *      # lines of a description; '#' begins a comment
+ *      level NAME RANKS ALPHA_US GB_S [shared]     innermost first: RANKS that share it, a message, a byte
+ *      points OP RANKS BYTES:US BYTES:US ...       allreduce allgather reducescatter alltoall, measured
+ *      flops X | bytes X | speed X | overlap X | slowdown X | cores N */
+#include "train/planner.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void trmi_links_local(trmi_links *out, int32_t ranks) {
+    memset(out, 0, sizeof *out);
+    out->levels[0] = (trmi_level){.name = "shared memory", .ranks = ranks, .alpha = 3e-6, .beta = 1 / 4e9};
+    out->levels_count = 1;
+}
+
+static trm_status bad(int line, const char *found, const char *expected, trm_error *err) {
+    return TRMI_FAIL(err, TRM_INVALID, "links, line %d: '%.60s' found, %s expected", line, found, expected);
+}
+
+static trm_status parse_level(trmi_links *l, int number, const char *line, trm_error *err) {
+    static const char form[] = "level NAME RANKS ALPHA_US GB_S [shared]";
+    trmi_level *v = &l->levels[l->levels_count];
+    char shared[16] = "", rest[2] = "";
+    long long ranks = 0;
+    double alpha = 0, rate = 0;
+    if (l->levels_count == TRMI_LEVELS) {
+        return bad(number, line, "at most 4 levels", err);
+    }
+    int fields = sscanf(line, "level %15s %lld %lf %lf %15s %1s", v->name, &ranks, &alpha, &rate, shared, rest);
+    bool ok = fields >= 4 && fields <= 5 && ranks >= 1 && ranks <= 1 << 20 && alpha >= 0 && alpha < 1e9 && rate > 1e-6 &&
+              rate < 1e6 && (fields == 4 || strcmp(shared, "shared") == 0);
+    if (!ok) {
+        return bad(number, line, form, err);
+    }
+    if (l->levels_count > 0 && ranks < l->levels[l->levels_count - 1].ranks) {
+        return bad(number, line, "levels from the innermost outwards, ranks not falling", err);
+    }
+    v->ranks = ranks;
+    v->alpha = alpha * 1e-6;
+    v->beta = 1e-9 / rate;
+    v->shared = fields == 5;
+    l->levels_count++;
+    return TRM_OK;
+}
+
+static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
+    static const struct {
+        const char *name;
+        trmi_move move;
+    } ops[] = {{"allreduce", TRMI_MOVE_ALL_REDUCE}, {"allgather", TRMI_MOVE_ALL_GATHER},
+               {"reducescatter", TRMI_MOVE_REDUCE_SCATTER}, {"alltoall", TRMI_MOVE_ALL_TO_ALL}};
+    static const char form[] = "points allreduce|allgather|reducescatter|alltoall RANKS BYTES:US ... rising";
+    trmi_curve *c = &l->curves[l->curves_count];
+    char name[16];
+    int ranks = 0, used = 0;
+    bool known = false;
+    if (l->curves_count == TRMI_CURVES || sscanf(line, "points %15s %d %n", name, &ranks, &used) < 2 || used == 0 ||
+        ranks < 2) {
+        return bad(number, line, form, err);
+    }
+    *c = (trmi_curve){.ranks = ranks};
+    for (size_t i = 0; i < 4; i++) {
+        if (strcmp(ops[i].name, name) == 0) {
+            c->move = ops[i].move;
+            known = true;
+        }
+    }
+    for (const char *at = line + used; known && *at != '\0';) {
+        double bytes, us;
+        int step = 0;
+        bool ok = c->count < TRMI_POINTS && sscanf(at, "%lf:%lf %n", &bytes, &us, &step) == 2 && step > 0 && bytes >= 0 &&
+                  us >= 0 && us < 1e12 && (c->count == 0 || bytes > c->bytes[c->count - 1]);
+        if (!ok) {
+            return bad(number, at, form, err);
+        }
+        c->bytes[c->count] = bytes;
+        double before = c->count > 0 ? c->seconds[c->count - 1] : 0;
+        c->seconds[c->count++] = fmax(us * 1e-6, before); /* more bytes are never cheaper */
+        at += step;
+    }
+    if (!known || c->count < 2) {
+        return bad(number, line, form, err);
+    }
+    l->curves_count++;
+    return TRM_OK;
+}
+
+static trm_status parse_number(trmi_links *l, int number, const char *line, trm_error *err) {
+    static const char form[] = "level, points, flops, bytes, speed, overlap, slowdown or cores";
+    char name[16] = "", rest[2];
+    double value;
+    if (sscanf(line, "%15s %lf %1s", name, &value, rest) != 2 || !(value >= 0 && value < 1e18)) {
+        return bad(number, line, form, err);
+    }
+    double *to = strcmp(name, "flops") == 0      ? &l->flops
+                 : strcmp(name, "bytes") == 0    ? &l->bytes
+                 : strcmp(name, "speed") == 0    ? &l->speed
+                 : strcmp(name, "overlap") == 0  ? &l->overlap
+                 : strcmp(name, "slowdown") == 0 ? &l->slowdown
+                                                 : NULL;
+    if (strcmp(name, "cores") == 0 && value < 1e6) {
+        l->cores = (int32_t)value;
+    } else if (to == NULL || (to == &l->overlap && value > 1)) {
+        return bad(number, line, form, err);
+    } else {
+        *to = value;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
+    memset(out, 0, sizeof *out);
+    out->overlap = 1;
+    int number = 0;
+    for (const char *at = text; *at != '\0';) {
+        char line[4096];
+        size_t length = strcspn(at, "\n");
+        number++;
+        if (length >= sizeof line) {
+            return bad(number, at, "a line of less than 4096 letters", err);
+        }
+        memcpy(line, at, length);
+        line[strcspn(at, "#\n") < length ? strcspn(at, "#\n") : length] = '\0';
+        at += length + (at[length] == '\n');
+        const char *start = line + strspn(line, " \t\r");
+        if (*start == '\0') {
+            continue;
+        }
+        trm_status status = strncmp(start, "level ", 6) == 0    ? parse_level(out, number, start, err)
+                            : strncmp(start, "points ", 7) == 0 ? parse_points(out, number, start, err)
+                                                                : parse_number(out, number, start, err);
+        TRMI_TRY(status);
+    }
+    if (out->levels_count == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "links: no line 'level NAME RANKS ALPHA_US GB_S [shared]'");
+    }
+    return TRM_OK;
+}
+
+/* ---- prices ---------------------------------------------------------------------------------------------- */
+
+static double interpolate(const trmi_curve *c, double bytes) {
+    int32_t i = 1;
+    while (i < c->count - 1 && c->bytes[i] < bytes) {
+        i++;
+    }
+    if (bytes <= c->bytes[0]) {
+        return c->seconds[0];
+    }
+    double slope = (c->seconds[i] - c->seconds[i - 1]) / (c->bytes[i] - c->bytes[i - 1]);
+    return c->seconds[i - 1] + slope * (bytes - c->bytes[i - 1]);
+}
+
+static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t ranks) {
+    trmi_move like = move == TRMI_MOVE_EXCHANGE ? TRMI_MOVE_ALL_TO_ALL : move;
+    for (int32_t i = 0; i < l->curves_count; i++) {
+        if (l->curves[i].move == like && l->curves[i].ranks == ranks) {
+            return &l->curves[i];
+        }
+    }
+    return NULL;
+}
+
+/* The level that holds a group, and how many ranks share a link of it. */
+static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sharing) {
+    int64_t stride = 1, span = 1;
+    for (int32_t i = l->mesh->axes - 1; i >= 0; i--) {
+        stride *= l->mesh->size[i];
+        span = axes >> i & 1 ? stride : span;
+    }
+    int32_t at = 0;
+    while (at < l->levels_count - 1 && l->levels[at].ranks < span) {
+        at++;
+    }
+    *sharing = 1;
+    if (l->levels[at].shared && at > 0) {
+        int64_t below = l->levels[at - 1].ranks, inside = 1;
+        stride = 1;
+        for (int32_t i = l->mesh->axes - 1; i >= 0; i--) {
+            stride *= l->mesh->size[i];
+            inside *= (axes >> i & 1) && stride <= below ? l->mesh->size[i] : 1;
+        }
+        int64_t ranks = trmi_mesh_ranks(l->mesh);
+        *sharing = (double)(below < ranks ? below : ranks) / (double)inside;
+    }
+    return &l->levels[at];
+}
+
+double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes) {
+    const trmi_links *l = context;
+    double n = trmi_mesh_group(l->mesh, axes), sharing;
+    double alpha_scale = l->scale_alpha > 0 ? l->scale_alpha : 1, beta_scale = l->scale_beta > 0 ? l->scale_beta : 1;
+    if (move == TRMI_MOVE_LOCAL || n < 2) {
+        return bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
+    }
+    const trmi_curve *curve = curve_of(l, move, (int32_t)n);
+    if (curve != NULL) {
+        /* Other groups at the same time, on the same cores. */
+        double groups = trmi_mesh_ranks(l->mesh) / n, cores = l->cores > 0 ? l->cores : 1e9;
+        double load = fmax(1, groups * n / cores) / fmax(1, n / cores);
+        bool pairs = move == TRMI_MOVE_ALL_TO_ALL || move == TRMI_MOVE_EXCHANGE;
+        double full = pairs ? bytes * n / (n - 1) : bytes, start = interpolate(curve, 0);
+        return load * (alpha_scale * start + beta_scale * (interpolate(curve, full) - start));
+    }
+    const trmi_level *level = level_of(l, axes, &sharing);
+    double alpha = level->alpha * alpha_scale, beta = level->beta * beta_scale * sharing;
+    switch (move) {
+    case TRMI_MOVE_ALL_REDUCE: {
+        /* A ring for much, a tree for little. */
+        double ring = 2 * (n - 1) * alpha, tree = 2 * ceil(log2(n)) * alpha;
+        double volume = 2 * (n - 1) / n * bytes * beta;
+        return fmin(ring + volume, tree + ceil(log2(n)) * 2 * bytes * beta);
+    }
+    case TRMI_MOVE_ALL_GATHER:
+    case TRMI_MOVE_REDUCE_SCATTER:
+        return ceil(log2(n)) * alpha + (n - 1) / n * bytes * beta;
+    default:
+        return fmin(n - 1, ceil(log2(n)) * 2) * alpha + bytes * beta;
+    }
+}

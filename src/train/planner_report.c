@@ -1,0 +1,480 @@
+/* The planner's report: for people, and as one JSON object. */
+#include "train/planner.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A line of the table of operators: equal operators with equal cuts. */
+typedef struct row {
+    int32_t node, count; /* the first of them */
+    double forward, backward, moves; /* of one */
+} row;
+
+/* Messages of one kind over one set of axes. */
+typedef struct traffic {
+    trmi_move move;
+    uint32_t axes;
+    bool gradient;
+    int32_t count;
+    double bytes, seconds;
+} traffic;
+
+enum { TRAFFIC_MAX = 96 };
+typedef struct report {
+    const trm_planner *p;
+    const trmi_planned_mesh *m;
+    trmi_timeline timeline;
+    trmi_measure measure;
+    double *moves; /* [nodes] blocking seconds of messages */
+    row *rows;
+    int32_t rows_count;
+    traffic traffic[TRAFFIC_MAX];
+    int32_t traffic_count;
+    trmi_text text;
+} report;
+
+/* ---- gathering -------------------------------------------------------------------------------------------- */
+
+static void add_traffic(report *r, const trmi_event *e) {
+    bool gradient = e->kind == TRMI_EVENT_BUCKET;
+    int32_t i = 0;
+    while (i < r->traffic_count && (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
+                                    r->traffic[i].gradient != gradient)) {
+        i++;
+    }
+    if (i == TRAFFIC_MAX) {
+        return;
+    }
+    if (i == r->traffic_count) {
+        r->traffic[r->traffic_count++] = (traffic){.move = e->move, .axes = e->axes, .gradient = gradient};
+    }
+    r->traffic[i].count++;
+    r->traffic[i].bytes += e->bytes;
+    r->traffic[i].seconds += e->seconds;
+}
+
+static void fold_rows(report *r) {
+    const trmi_space *s = r->m->space;
+    const trmi_choice *c = &r->m->found.best.choice;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        int32_t i = 0;
+        for (; i < r->rows_count; i++) {
+            int32_t o = r->rows[i].node;
+            double off = fabs(r->moves[o] - r->moves[n]);
+            if (s->nodes[o].group == s->nodes[n].group && c->strategy[o] == c->strategy[n] &&
+                c->parts[o] == c->parts[n] && off <= 0.02 * r->moves[o] + 1e-9) {
+                break;
+            }
+        }
+        if (i == r->rows_count) {
+            const trmi_space_class *k = trmi_space_class_of(s, n);
+            r->rows[r->rows_count++] = (row){.node = n, .forward = k->forward[c->strategy[n]],
+                                             .backward = k->backward[c->strategy[n]], .moves = r->moves[n]};
+        }
+        r->rows[i].count++;
+    }
+}
+
+static trm_status gather(report *r, trm_error *err) {
+    const trmi_space *s = r->m->space;
+    trmi_router *router;
+    TRMI_TRY(trmi_router_create(&s->mesh, &s->prices, &router, err));
+    trm_status status = trmi_space_timeline(s, &r->m->found.best.choice, router, &r->timeline, &r->measure, err);
+    trmi_router_destroy(router);
+    r->moves = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->moves);
+    r->rows = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->rows);
+    if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
+    }
+    for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
+        const trmi_event *e = &r->timeline.events[i];
+        if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
+            r->moves[e->node] += e->seconds;
+        }
+        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) && e->move != TRMI_MOVE_LOCAL) {
+            add_traffic(r, e);
+        }
+    }
+    if (status == TRM_OK) {
+        fold_rows(r);
+    }
+    return status;
+}
+
+/* ---- words -------------------------------------------------------------------------------------------------- */
+
+static const char *size_text(double bytes, char text[24]) {
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int u = 0;
+    while (bytes >= 999.5 && u < 5) {
+        bytes /= 1000;
+        u++;
+    }
+    snprintf(text, 24, bytes < 10 && u > 0 ? "%.2f %s" : "%.0f %s", bytes, units[u]);
+    return text;
+}
+
+static const char *time_text(double seconds, char text[24]) {
+    const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
+    double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
+    snprintf(text, 24, "%.*f %s", value < 10 ? 3 : value < 100 ? 2 : 1, value, unit);
+    return text;
+}
+
+/* "2 of a, 4 of b" -> "a b": names of axes. */
+static const char *axes_text(const trmi_mesh *mesh, uint32_t axes, char text[48]) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (axes >> i & 1) {
+            used += (size_t)snprintf(text + used, 48 - used, "%s%s(%d)", used > 0 ? "+" : "", mesh->name[i], mesh->size[i]);
+        }
+    }
+    return text;
+}
+
+static const char *letters_of(const report *r, int32_t node) {
+    return trmi_space_class_of(r->m->space, node)->strategies[r->m->found.best.choice.strategy[node]].letters;
+}
+
+static const char *runner_of(const report *r, int32_t node) {
+    int32_t i = r->m->found.runners[node].strategy;
+    return i < 0 ? NULL : trmi_space_class_of(r->m->space, node)->strategies[i].letters;
+}
+
+/* ---- for people ----------------------------------------------------------------------------------------------- */
+
+static void tell_head(report *r) {
+    trm_planner_info info;
+    char a[24], b[24], c[24], d[24], plan[200];
+    trmi_text *t = &r->text;
+    const trmi_measure *m = &r->measure;
+    trm_planner_describe(r->p, &info);
+    trmi_planner_summary(r->m->space, &r->m->found.best.choice, plan, sizeof plan);
+    if (info.infeasible) {
+        trmi_text_printf(t, "NOTHING FITS  %s a rank: the plan of least memory follows\n",
+                         size_text((double)r->p->options.memory_bytes, a));
+    }
+    trmi_text_printf(t, "ranks         %d, mesh %s (%d searched), global batch %lld\n", (int)info.ranks, info.mesh,
+                     (int)info.meshes, (long long)r->p->batch);
+    trmi_text_printf(t, "plan          %s\n", plan);
+    trmi_text_printf(t, "step          %s predicted, %.4g samples/s; data parallel %s (%.2fx)\n",
+                     time_text(info.step_seconds, a), info.samples_per_second, time_text(info.data_parallel_seconds, b),
+                     info.data_parallel_seconds / info.step_seconds);
+    trmi_text_printf(t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
+                     size_text(m->bytes, a), size_text(m->weight_bytes, b), size_text(m->gradient_bytes, c),
+                     size_text(m->slot_bytes, d), size_text(m->kept_bytes, plan));
+    if (r->p->mode == TRMI_SEARCH_OPTIMAL) {
+        trmi_text_printf(t, "proof         no plan of these meshes%s takes less than %s by these costs: gap %.3f %%; %d "
+                         "operators, %d solves in %s\n", r->p->options.memory_bytes > 0 ? " that fits" : "",
+                         time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators, (int)r->m->found.solves,
+                         time_text(info.solve_seconds, b));
+    } else {
+        trmi_text_printf(t, "proof         none: this search has no bound (--search optimal has)\n");
+    }
+    trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s), %d rounds of search; links %s; operators x "
+                     "%.2f\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
+                     (int)r->p->rounds, r->p->options.links == NULL ? "guessed" : r->p->links.curves_count > 0 ? "measured" : "given",
+                     r->p->costs.factor);
+}
+
+static void tell_time(report *r) {
+    char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
+    const trmi_measure *m = &r->measure;
+    trmi_text_printf(&r->text, "\ntime          operators %s, redistribution %s, halo and statistics %s, gathering "
+                     "parameters %s, optimiser %s\n", time_text(m->compute, a), time_text(m->redistribute, b),
+                     time_text(m->exchange, c), time_text(m->gather, d), time_text(m->update, e));
+    trmi_text_printf(&r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward\n",
+                     time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
+}
+
+static void tell_operators(report *r) {
+    char a[24], b[24], c[24], d[24], shape[96], name[64];
+    const trmi_space *s = r->m->space;
+    trmi_text_printf(&r->text, "\n%-34s %3s %-22s %-6s %10s %10s %10s  %s\n", "operator", "x", "output", "cut", "forward",
+                     "backward", "messages", "runner-up, and what the step would cost more");
+    for (int32_t i = 0; i < r->rows_count; i++) {
+        const row *o = &r->rows[i];
+        const trmi_op *op = trmi_space_op(s, o->node);
+        const char *other = runner_of(r, o->node);
+        double price = r->m->found.runners[o->node].price;
+        size_t length = strlen(op->name);
+        snprintf(name, sizeof name, "%s%s", length > 33 ? "..." : "", length > 33 ? op->name + length - 30 : op->name);
+        trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape);
+        trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-6s %10s %10s %10s  ", name, (int)o->count, shape, letters_of(r, o->node),
+                         time_text(o->forward, a), time_text(o->backward, b), time_text(o->moves, c));
+        if (other == NULL || !(price < INFINITY)) {
+            trmi_text_printf(&r->text, "none\n");
+        } else {
+            trmi_text_printf(&r->text, "%s +%s\n", other, time_text(fmax(0, price), d));
+        }
+    }
+}
+
+static void tell_traffic(report *r) {
+    char a[24], b[24], axes[48];
+    trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s\n", "messages over", "kind", "count", "bytes", "time");
+    for (int32_t i = 0; i < r->traffic_count; i++) {
+        const traffic *o = &r->traffic[i];
+        bool hidden = o->gradient && r->measure.exposed < 0.5 * r->measure.gradient;
+        trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s  %s\n", axes_text(&r->m->mesh, o->axes, axes),
+                         trmi_move_name(o->move), (int)o->count, size_text(o->bytes, a), time_text(o->seconds, b),
+                         !o->gradient ? "blocking" : hidden ? "gradients, mostly hidden" : "gradients, mostly exposed");
+    }
+    if (r->traffic_count == 0) {
+        trmi_text_printf(&r->text, "none\n");
+    }
+}
+
+static void tell_others(report *r) {
+    char a[24], b[24], plan[200];
+    const trmi_found *f = &r->m->found;
+    trmi_text_printf(&r->text, "\n%-36s %12s %8s %10s\n", "other plans", "step", "", "memory");
+    for (int32_t i = 0; i < f->baselines_count; i++) {
+        const trmi_candidate *c = &f->baselines[i];
+        trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", c->name, time_text(c->measure.step, a),
+                         c->measure.step / f->objective, size_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
+    }
+    for (int32_t i = 0; i < r->p->meshes_count; i++) {
+        char mesh[48], name[80];
+        const trmi_found *o = &r->p->meshes[i].found;
+        if (i != r->p->best) {
+            snprintf(name, sizeof name, "best on mesh %s", trmi_mesh_text(&r->p->meshes[i].mesh, mesh, sizeof mesh));
+            trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", name, time_text(o->objective, a), o->objective / f->objective,
+                             size_text(o->best.measure.bytes, b), o->infeasible ? "  does not fit" : "");
+        }
+    }
+    if (f->frontier_count > 1) {
+        trmi_text_printf(&r->text, "\nmemory against time (first-order memory)\n");
+    }
+    for (int32_t i = 0; i < f->frontier_count && f->frontier_count > 1; i++) {
+        const trmi_candidate *c = &f->frontier[i];
+        trmi_planner_summary(r->m->space, &c->choice, plan, sizeof plan);
+        trmi_text_printf(&r->text, "%12s %12s  %s\n", size_text(c->measure.bytes, a), time_text(c->measure.step, b), plan);
+    }
+}
+
+static void tell_flips(report *r) {
+    if (r->p->flips_count > 0) {
+        trmi_text_printf(&r->text, "\nwhen another plan is better by 2 %%\n");
+    }
+    for (int32_t i = 0; i < r->p->flips_count; i++) {
+        const trmi_flip *f = &r->p->flips[i];
+        if (f->at > 0) {
+            trmi_text_printf(&r->text, "%-10s x %-8.3g %s\n", f->what, f->at, f->to);
+        } else {
+            trmi_text_printf(&r->text, "%-10s not from x %.3g to x %.3g\n", f->what, f->low, f->high);
+        }
+    }
+}
+
+/* Operators that hold most memory; what helps. */
+static void tell_infeasible(report *r) {
+    const trmi_space *s = r->m->space;
+    const trmi_choice *c = &r->m->found.best.choice;
+    char a[24], b[24];
+    if (!r->m->found.infeasible) {
+        return;
+    }
+    trmi_text_printf(&r->text, "\nwhat does not fit: the largest operators of the plan of least memory\n");
+    bool *done = trmi_alloc((size_t)s->nodes_count + 1);
+    for (int32_t shown = 0; done != NULL && shown < 6; shown++) {
+        int32_t most = -1;
+        double most_bytes = 0;
+        for (int32_t n = 0; n < s->nodes_count; n++) {
+            const trmi_space_class *k = trmi_space_class_of(s, n);
+            double bytes = k->kept[c->strategy[n]] + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
+            if (!done[n] && bytes > most_bytes) {
+                most = n;
+                most_bytes = bytes;
+            }
+        }
+        if (most < 0) {
+            break;
+        }
+        done[most] = true;
+        const trmi_space_class *k = trmi_space_class_of(s, most);
+        trmi_text_printf(&r->text, "  %-36s %s kept for backward, %s parameters and state\n", trmi_space_op(s, most)->name,
+                         size_text(k->kept[c->strategy[most]], a),
+                         size_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
+    }
+    trmi_free(done);
+    const trmi_measure *m = &r->m->found.best.measure;
+    double over = m->bytes - (double)r->p->options.memory_bytes;
+    if (m->kept_bytes * 0.5 > over) {
+        trmi_text_printf(&r->text, "cheapest way out: %.0f %% of the batch\n", floor(100 * (1 - over / m->kept_bytes)));
+    } else {
+        trmi_text_printf(&r->text, "cheapest way out: about %.0f ranks, or a limit of %s\n",
+                         ceil(r->p->ranks * m->bytes / fmax(1, (double)r->p->options.memory_bytes)), size_text(m->bytes, a));
+    }
+}
+
+static void tell(report *r) {
+    tell_head(r);
+    tell_infeasible(r);
+    tell_time(r);
+    tell_operators(r);
+    tell_traffic(r);
+    tell_others(r);
+    tell_flips(r);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------------------- */
+
+static void number(trmi_text *t, const char *key, double value) {
+    trmi_text_printf(t, ",\"%s\":", key);
+    trmi_text_json_number(t, value);
+}
+
+static void string(trmi_text *t, const char *key, const char *value) {
+    trmi_text_printf(t, ",\"%s\":", key);
+    trmi_text_json_string(t, value);
+}
+
+static void json_measure(trmi_text *t, const trmi_measure *m) {
+    number(t, "step_seconds", m->step);
+    number(t, "memory_bytes", m->bytes);
+    trmi_text_printf(t, ",\"memory\":{\"parameter_bytes\":%.0f,\"gradient_bytes\":%.0f,\"slot_bytes\":%.0f,\"kept_bytes\":%.0f}",
+                     m->weight_bytes, m->gradient_bytes, m->slot_bytes, m->kept_bytes);
+    number(t, "operator_seconds", m->compute);
+    number(t, "redistribution_seconds", m->redistribute);
+    number(t, "exchange_seconds", m->exchange);
+    number(t, "gather_seconds", m->gather);
+    number(t, "update_seconds", m->update);
+    number(t, "gradient_seconds", m->gradient);
+    number(t, "exposed_seconds", m->exposed);
+    trmi_text_printf(t, ",\"buckets\":%d,\"gradients\":%d", (int)m->buckets, (int)m->messages);
+}
+
+static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candidate *c, const char *name, bool first) {
+    char plan[200];
+    trmi_planner_summary(s, &c->choice, plan, sizeof plan);
+    trmi_text_printf(t, "%s{\"name\":", first ? "" : ",");
+    trmi_text_json_string(t, name);
+    number(t, "step_seconds", c->measure.step);
+    number(t, "memory_bytes", c->measure.bytes);
+    trmi_text_printf(t, ",\"fits\":%s", c->fits ? "true" : "false");
+    string(t, "cuts", plan);
+    trmi_text_printf(t, "}");
+}
+
+static void json_operators(report *r) {
+    trmi_text *t = &r->text;
+    const trmi_space *s = r->m->space;
+    char shape[96];
+    trmi_text_printf(t, ",\"operators\":[");
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_space_class *k = trmi_space_class_of(s, n);
+        int32_t i = r->m->found.best.choice.strategy[n];
+        const trmi_op *op = trmi_space_op(s, n);
+        const char *other = runner_of(r, n);
+        trmi_text_printf(t, "%s{\"name\":", n > 0 ? "," : "");
+        trmi_text_json_string(t, op->name);
+        string(t, "kind", trmi_op_def_of(op)->name);
+        string(t, "output", trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape));
+        string(t, "strategy", k->strategies[i].letters);
+        trmi_text_printf(t, ",\"in_parts\":%s", r->m->found.best.choice.parts[n] ? "true" : "false");
+        number(t, "forward_seconds", k->forward[i]);
+        number(t, "backward_seconds", k->backward[i]);
+        number(t, "message_seconds", r->moves[n]);
+        if (other != NULL) {
+            string(t, "runner_up", other);
+            number(t, "runner_up_price_seconds", r->m->found.runners[n].price);
+        }
+        trmi_text_printf(t, "}");
+    }
+    trmi_text_printf(t, "]");
+}
+
+static void json_lists(report *r) {
+    trmi_text *t = &r->text;
+    const trmi_found *f = &r->m->found;
+    char axes[48], mesh[48], name[80];
+    trmi_text_printf(t, ",\"communication\":[");
+    for (int32_t i = 0; i < r->traffic_count; i++) {
+        const traffic *o = &r->traffic[i];
+        trmi_text_printf(t, "%s{\"axes\":\"%s\",\"kind\":\"%s\",\"count\":%d,\"bytes\":%.0f", i ? "," : "",
+                         axes_text(&r->m->mesh, o->axes, axes), trmi_move_name(o->move), (int)o->count, o->bytes);
+        number(t, "seconds", o->seconds);
+        trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
+    }
+    trmi_text_printf(t, "],\"baselines\":[");
+    for (int32_t i = 0; i < f->baselines_count; i++) {
+        json_candidate(t, r->m->space, &f->baselines[i], f->baselines[i].name, i == 0);
+    }
+    trmi_text_printf(t, "],\"meshes\":[");
+    for (int32_t i = 0; i < r->p->meshes_count; i++) {
+        trmi_mesh_text(&r->p->meshes[i].mesh, mesh, sizeof mesh);
+        snprintf(name, sizeof name, "%s", mesh);
+        json_candidate(t, r->p->meshes[i].space, &r->p->meshes[i].found.best, name, i == 0);
+    }
+    trmi_text_printf(t, "],\"frontier\":[");
+    for (int32_t i = 0; i < f->frontier_count; i++) {
+        json_candidate(t, r->m->space, &f->frontier[i], f->frontier[i].name, i == 0);
+    }
+    trmi_text_printf(t, "],\"flips\":[");
+    for (int32_t i = 0; i < r->p->flips_count; i++) {
+        const trmi_flip *o = &r->p->flips[i];
+        trmi_text_printf(t, "%s{\"what\":\"%s\",\"changes\":%s", i ? "," : "", o->what, o->at > 0 ? "true" : "false");
+        number(t, o->at > 0 ? "factor" : "looked_to", o->at > 0 ? o->at : o->high > 1 ? o->high : o->low);
+        string(t, "to", o->to);
+        trmi_text_printf(t, "}");
+    }
+    trmi_text_printf(t, "]");
+}
+
+static void tell_json(report *r) {
+    trmi_text *t = &r->text;
+    trm_planner_info info;
+    char plan[200];
+    static const char *const modes[] = {"optimal", "recursive", "propagation"};
+    trm_planner_describe(r->p, &info);
+    trmi_planner_summary(r->m->space, &r->m->found.best.choice, plan, sizeof plan);
+    trmi_text_printf(t, "{\"event\":\"plan\",\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,\"search\":\"%s\",\"infeasible\":%s",
+                     (int)info.ranks, info.mesh, (long long)r->p->batch, modes[r->p->mode], info.infeasible ? "true" : "false");
+    string(t, "cuts", plan);
+    json_measure(t, &r->measure);
+    number(t, "samples_per_second", info.samples_per_second);
+    number(t, "data_parallel_seconds", info.data_parallel_seconds);
+    trmi_text_printf(t, ",\"certificate\":{\"objective\":");
+    trmi_text_json_number(t, info.step_seconds);
+    number(t, "lower_bound", r->p->mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);
+    number(t, "gap", r->p->mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
+    number(t, "solve_seconds", info.solve_seconds);
+    number(t, "search_seconds", r->p->search_seconds);
+    trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[\"costs of operators and messages are as "
+                     "listed\",\"messages block the rank that waits for them, gradients do not\",\"no two messages of a rank "
+                     "slow each other down\"]}", (int)r->m->found.solves, (long long)r->m->found.solution.branches);
+    trmi_text_printf(t, ",\"measured_operators\":%d,\"measured_now\":%lld,\"rounds\":%d", (int)info.measured,
+                     (long long)r->p->costs.measured, (int)r->p->rounds);
+    json_lists(r);
+    json_operators(r);
+    trmi_text_printf(t, "}");
+}
+
+char *trm_planner_report(const trm_planner *p, bool json) {
+    report *r = trmi_alloc(sizeof *r);
+    trm_error err;
+    if (r == NULL) {
+        return NULL;
+    }
+    r->p = p;
+    r->m = trmi_planner_best(p);
+    bool ok = gather(r, &err) == TRM_OK;
+    if (ok) {
+        (json ? tell_json : tell)(r);
+    }
+    trmi_timeline_free(&r->timeline);
+    trmi_free(r->moves);
+    trmi_free(r->rows);
+    char *text = ok && !r->text.failed ? r->text.data : NULL;
+    if (text == NULL) {
+        trmi_text_free(&r->text);
+    }
+    trmi_free(r);
+    return text;
+}

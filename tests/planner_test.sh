@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# plan -n and simulate: what they print is whole, bounds hold, bad input gets a sentence and the right status.
+set -u
+T=${TRIREME:?}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export XDG_CACHE_HOME=$dir/cache
+mkdir -p "$XDG_CACHE_HOME"
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+
+# number KEY FILE: the first value of a key
+number() { grep -o "\"$1\":[-0-9.e+]*" "$2" | head -1 | cut -d: -f2; }
+holds() { awk "BEGIN { exit !($1) }" || fail "$2: $1"; }
+expect() { # STATUS TEXT ARGS...
+    local status=$1 text=$2
+    shift 2
+    "$T" "$@" >"$dir/out" 2>"$dir/err"
+    local got=$?
+    [ $got -eq "$status" ] || fail "$*: exit $got, $status expected: $(tail -1 "$dir/err")"
+    grep -q -- "$text" "$dir/out" "$dir/err" || fail "$*: no '$text' in: $(tail -2 "$dir/err")"
+}
+
+cat >"$dir/links" <<'END'
+# eight devices a host
+level host 8 5 100
+level network 65536 15 12.5 shared
+flops 50e12
+bytes 800e9
+END
+
+# Many classes: the head is cut by classes, and it pays.
+expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --json \
+    --save "$dir/plan" --svg "$dir/plan.svg"
+head -1 "$dir/out" >"$dir/json"
+objective=$(number objective "$dir/json") bound=$(number lower_bound "$dir/json") data=$(number data_parallel_seconds "$dir/json")
+holds "$bound > 0 && $bound <= $objective && $objective * 2 < $data" "a head of 100,000 classes"
+holds "$(number gap "$dir/json") < 0.01" "its proof"
+for key in operators baselines communication frontier flips meshes memory buckets; do
+    grep -q "\"$key\":" "$dir/json" || fail "plan --json has no $key"
+done
+grep -q "^op fc2" "$dir/plan" || fail "the plan file has no line for the classifier"
+grep -q "</svg>" "$dir/plan.svg" || fail "no picture"
+expect 0 "the given plan" plan mlp --classes 100000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure
+
+# The other searches are worse or equal, and never slower than data parallel.
+for search in recursive propagation; do
+    expect 0 '"search"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --search $search --json
+    own=$(number step_seconds "$dir/out")
+    holds "$own >= $objective * 0.999 && $own <= $data * 1.0001" "search $search"
+done
+
+# Memory: less is slower; too little names what does not fit and exits with 4.
+expect 0 memory plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --memory 100MB --json
+holds "$(number memory_bytes "$dir/out") <= 100e6" "memory limit"
+expect 4 "cheapest way out" plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --memory 20MB
+
+# ResNet-50 with the expanded loss: solved in milliseconds.
+expect 0 certificate plan resnet50 --batch-size 32 -n 8 --mesh 8 --loss expand --image-size 224 --classes 1000 --stem imagenet \
+    --links "$dir/links" --json
+holds "$(number solve_seconds "$dir/out") < 1 && $(number gap "$dir/out") >= 0" "resnet50 on 8"
+
+# Thousands of ranks, from a file of links.
+expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 1024 --json \
+    --trace "$dir/trace.json"
+grep -q '"ranks":1024' "$dir/out" || fail "no point of 1024 ranks"
+grep -q '"traceEvents"' "$dir/trace.json" || fail "no trace"
+slow=$(number step_seconds "$dir/out")
+expect 0 "half the bandwidth" simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 64
+sed -i 's/15 12.5/15 3/' "$dir/links"
+expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 64 --json
+holds "$(number step_seconds "$dir/out") > $slow" "a slower network"
+
+# Wrong input.
+expect 2 "sizes with x" plan mlp --batch-size 4 --mesh 2y4
+expect 2 "simulate: --mesh" simulate mlp
+expect 3 "no-such-file" plan mlp --batch-size 4 -n 2 --links "$dir/no-such-file"
+echo "level host 8 5" >"$dir/bad"
+expect 2 "line 1" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+printf 'level host 8 5 10\npoints allreduce 2 100:5 50:9\n' >"$dir/bad"
+expect 2 "line 2" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
+echo "no plan" >"$dir/bad"
+expect 3 "the given plan" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
+expect 2 "3 ranks\|has 4 ranks" plan mlp --batch-size 4 -n 3 --mesh 2x2 --links guess
+[ $failed -eq 0 ] && echo "planner: all as expected"
+exit $failed
