@@ -99,7 +99,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
 
 /* ---- vocabularies ------------------------------------------------------------------------------ */
 
-/* Reads a whole file (kind criteo, avazu, csv, libsvm or tfrecord-clicks; options as for reading)
+/* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm or tfrecord-clicks; options as for reading)
  * and numbers the values that come at least min_count times, by field, in order of appearance. */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_build(const char *kind, const char *path,
                                                      const trm_click_options *options,

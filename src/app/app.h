@@ -96,7 +96,7 @@ extern const int app_commands_count;
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_bench, app_group_synth,
-    app_group_click_data, app_group_click_model, app_group_vocabulary,
+    app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
 
 /* The values that flags have when they are not given. */

@@ -36,6 +36,11 @@ static const app_flag CLICK_MODEL[] = {
 };
 GROUP(click_model, "Recommendation models", CLICK_MODEL);
 
+static const app_flag DATASET[] = {
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|criteo|avazu|csv|libsvm|tfrecord-clicks", "its form (auto)", 0, 0},
+};
+GROUP(dataset, "Data", DATASET);
+
 static const app_flag VOCABULARY[] = {
     {"min-count", APP_INT, OPTION(click.min_count), "N", "values that come less often are unknown (2)", 1, 1e12},
     {"output", APP_TEXT, OPTION(output), "FILE", "the vocabulary to write", 0, 0},

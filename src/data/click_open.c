@@ -114,6 +114,12 @@ trm_status trm_vocabulary_build(const char *kind, const char *path,
     unbounded.buckets = 0;
     unbounded.vocabulary = NULL;
     unbounded.shared_table = false;
+    char file[4096];
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && strcmp(kind, "tfrecord-clicks") != 0 &&
+        trmi_click_file_in(path, TRM_USAGE_TRAIN, file, sizeof file)) {
+        path = file;
+    }
     trmi_click_source *source;
     trm_vocabulary *v = NULL;
     TRMI_TRY(source_of(kind, path, &unbounded, &source, err));

@@ -244,6 +244,8 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
             trmi_lanes_feed(compiled->exec, to, from->data);
         } else {
             memcpy(to->data, from->data, (size_t)bytes);
+            /* Behind a ragged field: always the same, so that a run has the same bits when it is resumed. */
+            memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
         }
     }
     return TRM_OK;

@@ -1,0 +1,71 @@
+/* trireme data vocabulary: the values of each key column, numbered by how they first come. */
+#include "app/app.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The form of the data: as --dataset says, or as it was found. */
+static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_error *err) {
+    trm_dataset *data;
+    trm_status status = app_dataset(app, TRM_USAGE_TRAIN, false, &data, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    char *text = trm_dataset_describe(data);
+    json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    const char *found = json_string_value(json_object_get(json_object_get(root, "source"), "kind"));
+    if (found == NULL) {
+        status = app_fail(err, TRM_NOMEM, "no memory to describe the data");
+    } else {
+        snprintf(kind, size, "%s", found);
+    }
+    json_decref(root);
+    trm_dataset_text_free(text);
+    trm_dataset_destroy(data);
+    return status;
+}
+
+static trm_status make(app_context *app, char *kind, size_t size, trm_vocabulary **out, trm_error *err) {
+    app_options *o = &app->o;
+    trm_dataset_spec spec = {.kind = o->dataset, .path = o->data};
+    if (o->output == NULL || o->data == NULL) {
+        return app_fail(err, TRM_INVALID, "data vocabulary needs the data and --output FILE");
+    }
+    o->batch_size = 1;
+    trm_status status = kind_of(app, kind, size, err);
+    status = status == TRM_OK ? app_click_data(app, &spec, err) : status;
+    if (status == TRM_OK) {
+        status = trm_vocabulary_build(kind, o->data, spec.click, o->click.min_count, out, err);
+    }
+    return status == TRM_OK && !o->dry_run ? trm_vocabulary_save(*out, o->output, err) : status;
+}
+
+int app_run_data_vocabulary(app_context *app) {
+    trm_error err;
+    trm_vocabulary *v = NULL;
+    char kind[32] = "";
+    if (app->parsed.arguments_count > 0) {
+        app->o.data = app->parsed.arguments[0];
+    }
+    trm_status status = make(app, kind, sizeof kind, &v, &err);
+    if (status == TRM_OK) {
+        int64_t rows = 0;
+        int32_t fields = trm_vocabulary_fields(v);
+        for (int32_t i = 0; i < fields; i++) {
+            rows += trm_vocabulary_rows(v, i);
+        }
+        app_say("%s: %d fields, %lld rows of the table%s\n", app->o.output, (int)fields, (long long)rows,
+                app->o.dry_run ? "; nothing was written" : "");
+        app_json_open();
+        app_json_text("event", "data_vocabulary");
+        app_json_text("path", app->o.output);
+        app_json_text("kind", kind);
+        app_json_int("fields", fields);
+        app_json_int("rows", rows);
+        app_json_bool("dry_run", app->o.dry_run);
+        app_json_close();
+    }
+    trm_vocabulary_destroy(v);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
