@@ -59,6 +59,13 @@ typedef enum trm_bucket_mode {
     TRM_BUCKET_LIST  /* cut before the gradients of these numbers: MindSpore's all_reduce_fusion_config */
 } trm_bucket_mode;
 
+/* How a graph is split over ranks (MindSpore's semi_auto_parallel and auto_parallel). */
+typedef enum trm_split {
+    TRM_SPLIT_NONE,
+    TRM_SPLIT_PLANNED, /* operators as the plan says; what reads the input by samples, the rest follows */
+    TRM_SPLIT_SEARCHED /* the plan's pins are kept, the rest is searched */
+} trm_split;
+
 /* The same graph on every rank of a communicator, each with its own part of the batch. Gradients are
  * reduced over the ranks while backward runs; zero is the default everywhere. Equal on all ranks. */
 typedef struct trm_parallel_options {
@@ -83,6 +90,12 @@ typedef struct trm_parallel_options {
      * -1: the largest power of 2 up to 8 that divides the global batch into 8 blocks or more; 0: off. Batch norm
      * is over the global batch. Costs: trireme help deterministic. */
     int32_t block;
+    /* The graph, which then has the whole batch's shapes, is split operator by operator over a mesh of all
+     * ranks; every rank feeds the whole batch, results are those of one device. Gradients are sums; of the
+     * options above only wire, bucket and bucket_bytes apply. */
+    trm_split split;
+    const char *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
+    const char *plan; /* text of a plan file (docs/plan-file.md): strategies by operator; NULL = none */
 } trm_parallel_options;
 
 /* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and
@@ -186,7 +199,8 @@ TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
 /* `data` has room for the variable in plain layout. */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
-/* The gradient of a parameter after forward_backward, plain float32. INVALID for other kinds. */
+/* The gradient of a parameter after forward_backward, plain float32. INVALID for other kinds. Of a split
+ * graph: collective where the parameter is cut. */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
 /* All gradients (and all parameters) as one range, in the order in which backward finishes them.
@@ -199,7 +213,8 @@ TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradien
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);
 /* Rank 0's states only: before an evaluation, so that all ranks evaluate what a checkpoint would keep. */
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err);
-/* shard_optimizer: slots complete on every rank, to be read and saved. */
+/* shard_optimizer: slots complete on every rank, to be read and saved. Split graphs: all variables whole;
+ * until then trm_exec_read gives this rank's part of a cut variable and zeros. */
 TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err);
 
 typedef struct trm_parallel_info {

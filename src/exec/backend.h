@@ -26,6 +26,8 @@ typedef struct trmi_env {
     uint64_t step; /* global step: dropout masks depend on it */
     int threads;
     trmi_norm_sync *norm_sync; /* NULL = this rank by itself */
+    trmi_norm_sync *sync[16];  /* split programs: by mask of mesh axes; [0] = NULL */
+    struct trmi_shard_run *shard; /* split programs: exec/shard.h */
 } trmi_env;
 
 typedef struct trmi_kernel trmi_kernel;
@@ -90,6 +92,7 @@ typedef struct trmi_ref_args {
     uint64_t seed, step;
     bool training;
     trmi_norm_sync *norm_sync;
+    trmi_norm_sync *const *sync; /* by mask of mesh axes; NULL = none */
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */

@@ -1,4 +1,5 @@
 #include "exec/exec.h"
+#include "exec/shard.h"
 
 #include "exec/convert.h"
 
@@ -62,6 +63,11 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .no_fusion = options->no_fusion,
         .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0,
     };
+    if (exec->parallel != NULL && exec->parallel->shard != NULL) {
+        TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
+        plan.shard = exec->parallel->shard->plan;
+        plan.rank = exec->parallel->rank;
+    }
     return trmi_plan_create(graph, &plan, &exec->program, err);
 }
 
@@ -145,7 +151,10 @@ static trm_status bind_into(trm_exec *exec, trmi_kernel *kernels, trm_error *err
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_kernel *kernel = &kernels[i];
         *kernel = (trmi_kernel){.program = p, .step = &p->steps[i]};
-        trm_status status = exec->backend->bind(exec->backend, kernel, err);
+        trm_status status = trmi_shard_bind(kernel, err);
+        if (status == TRM_UNSUPPORTED) {
+            status = exec->backend->bind(exec->backend, kernel, err);
+        }
         if (status == TRM_UNSUPPORTED && exec->backend != exec->reference) {
             status = exec->reference->bind(exec->reference, kernel, err);
         }
@@ -202,6 +211,8 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     TRMI_TRY(make_outputs(exec, err));
     exec->overhead_bytes += trmi_os_resident_bytes() - before;
     TRMI_TRY(trmi_parallel_after_compile(exec, err));
+    TRMI_TRY(trmi_shard_open(exec, err));
+    TRMI_TRY(trmi_shard_make_inputs(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
@@ -297,6 +308,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     if (exec->parallel != NULL) {
         exec->parallel->valid = false;
     }
+    trmi_shard_take_inputs(exec);
     if (exec->lanes != NULL) {
         return trmi_lanes_forward(exec, err);
     }
@@ -310,6 +322,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     }
     use_threads(exec);
     double begin = trmi_os_now();
+    trmi_shard_take_inputs(exec);
     if (exec->parallel != NULL && exec->lanes == NULL) {
         trm_status status = trmi_parallel_forward_backward(exec, err);
         exec->step_seconds += trmi_os_now() - begin;
@@ -354,6 +367,12 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
     }
     *out = (trm_tensor){.data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype,
                         .shape = b->shape};
+    for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
+        if (&exec->program->buffers[exec->program->inputs[i]] == b) {
+            out->data = exec->whole_inputs[i].data;
+            out->shape = exec->whole_inputs[i].leaf->global;
+        }
+    }
     return TRM_OK;
 }
 
@@ -382,7 +401,7 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 
 float trm_exec_loss(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    return p != NULL && p->valid ? p->agreed->loss : trmi_exec_own_loss(exec);
+    return p != NULL && p->valid && p->shard == NULL ? p->agreed->loss : trmi_exec_own_loss(exec);
 }
 
 float trmi_exec_own_loss(const trm_exec *exec) {

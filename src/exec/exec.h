@@ -15,6 +15,12 @@
 #include "exec/loss_scale.h"
 #include "exec/update.h"
 
+/* Of a split graph: the whole batch as it is fed, of which this rank takes its part. */
+typedef struct trmi_shard_input {
+    void *data;
+    const struct trmi_shard_leaf *leaf;
+} trmi_shard_input;
+
 typedef struct trmi_output {
     int32_t buffer;
     float *copy; /* float outputs are handed out as plain float32 */
@@ -37,6 +43,8 @@ struct trm_exec {
     trm_variable *variables;
     int32_t *variable_buffers; /* slots: the parameter's buffer */
     int32_t *variable_slots;   /* which slot, -1 = not a slot */
+    void **wholes;             /* split graphs: variables that are cut, as gathered; NULL = not yet, or not cut */
+    trmi_shard_input *whole_inputs; /* split graphs: [program->inputs_count] */
     int32_t variables_count;
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
@@ -52,6 +60,8 @@ struct trm_exec {
 /* exec_variables.c */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
+/* This rank's part of a variable, plain layout. */
+void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* Where a parameter and its gradient are; *plain says whether as a plain array of float32. False if
  * there is no such parameter, or it has no (dense) gradient. */

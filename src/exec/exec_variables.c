@@ -1,5 +1,6 @@
 /* Parameters, states and slots by name, in plain layout whatever the program uses. */
 #include "exec/exec.h"
+#include "exec/shard.h"
 
 #include "exec/convert.h"
 
@@ -12,7 +13,9 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
                          int32_t slot) {
     const trmi_buffer *b = &exec->program->buffers[buffer];
     int32_t i = exec->variables_count++;
-    exec->variables[i] = (trm_variable){.name = name, .kind = kind, .dtype = b->dtype, .shape = b->shape};
+    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);
+    exec->variables[i] = (trm_variable){.name = name, .kind = kind, .dtype = b->dtype,
+                                        .shape = leaf != NULL ? leaf->global : b->shape};
     exec->variable_buffers[i] = buffer;
     exec->variable_slots[i] = slot;
 }
@@ -40,15 +43,16 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     exec->variables = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variables);
     exec->variable_buffers = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_buffers);
     exec->variable_slots = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->variable_slots);
+    exec->wholes = trmi_arena_alloc(&exec->memory, rows * sizeof *exec->wholes);
     int32_t *order = trmi_arena_alloc(&exec->memory, (size_t)(p->params_count + 1) * sizeof *order);
-    if (exec->variables == NULL || exec->variable_buffers == NULL || exec->variable_slots == NULL ||
+    if (exec->wholes == NULL || exec->variables == NULL || exec->variable_buffers == NULL || exec->variable_slots == NULL ||
         order == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d variables", count);
     }
     sorted_params(p, order);
     for (int32_t i = 0; i < p->params_count; i++) {
         add_variable(exec, p->buffers[order[i]].name, TRM_VARIABLE_PARAMETER, order[i], -1);
-        exec->parameter_count += trm_shape_count(&p->buffers[order[i]].shape);
+        exec->parameter_count += trm_shape_count(&exec->variables[exec->variables_count - 1].shape);
     }
     for (int32_t i = 0; i < p->states_count; i++) {
         add_variable(exec, p->buffers[p->states[i]].name, TRM_VARIABLE_STATE, p->states[i], -1);
@@ -77,12 +81,20 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
 
 /* Values are made in plain layout: in their place where that is theirs, else in the gradient's place,
  * which nobody uses yet and which is zero again afterwards. */
+static void write_part(trm_exec *exec, int32_t index, const void *data) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout, b->dtype, &b->shape,
+                        b->weights);
+}
+
 static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
     const trm_variable *v = &exec->variables[index];
     const trmi_buffer *b = &p->buffers[exec->variable_buffers[index]];
     const trmi_op *leaf = &p->graph->ops[p->graph->values[b->value].op];
-    size_t bytes = (size_t)trm_shape_count(&v->shape) * trm_dtype_bytes(v->dtype);
+    const trmi_shard_leaf *part = trmi_shard_cut(exec, index);
+    trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
+    size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
     bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
@@ -91,9 +103,13 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     if (plain == NULL) {
         return false;
     }
-    trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
+    if (part != NULL) {
+        trmi_init_fill_box(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, &box, v->dtype, plain);
+    } else {
+        trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
+    }
     if (!in_place) {
-        trm_exec_write(exec, index, plain);
+        write_part(exec, index, plain);
     }
     if (borrows) {
         memset(plain, 0, bytes);
@@ -131,16 +147,46 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
     return -1;
 }
 
-void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
+void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
                         b->weights);
 }
 
+void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
+    const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+    if (leaf == NULL) {
+        trmi_exec_read_part(exec, index, data);
+        return;
+    }
+    size_t element = trm_dtype_bytes(exec->variables[index].dtype);
+    size_t bytes = (size_t)trm_shape_count(&leaf->global) * element;
+    if (exec->wholes[index] != NULL) {
+        memcpy(data, exec->wholes[index], bytes);
+    } else {
+        memset(data, 0, bytes);
+    }
+    void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
+    if (part != NULL) { /* this rank's part is always fresh */
+        trmi_exec_read_part(exec, index, part);
+        trmi_shard_copy_box(data, &leaf->global, &leaf->box, part, element, true);
+    }
+    trmi_free(part);
+}
+
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
-    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout, b->dtype, &b->shape,
-                        b->weights);
+    const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+    if (leaf == NULL) {
+        write_part(exec, index, data);
+        return;
+    }
+    size_t element = trm_dtype_bytes(exec->variables[index].dtype);
+    void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
+    if (part != NULL) {
+        trmi_shard_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
+        write_part(exec, index, part);
+    }
+    trmi_free(part);
 }
 
 bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
@@ -178,6 +224,18 @@ static void densify(const trm_exec *exec, const trmi_param *param, float *data) 
     }
 }
 
+static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf, const trmi_buffer *b,
+                                  const void *from, float *data, trm_error *err) {
+    float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
+    if (part == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather a gradient of %s", leaf->name);
+    }
+    trmi_convert_layout(from, b->layout, part, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
+    trm_status status = trmi_shard_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
+    trmi_free(part);
+    return status;
+}
+
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
     const trm_program *p = exec->program;
     if (index < 0 || index >= exec->variables_count ||
@@ -198,6 +256,10 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         } else {
             const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
                                                          : exec->env.arena[TRMI_ARENA_GRAD];
+            const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+            if (leaf != NULL) {
+                return gather_gradient(exec, leaf, b, base + b->offset, data, err);
+            }
             trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,
                                 b->weights);
         }

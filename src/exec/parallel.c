@@ -1,4 +1,5 @@
 #include "exec/exec.h"
+#include "exec/shard.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -60,7 +61,8 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
                          .rank = trm_comm_rank(options->comm)};
     p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
     exec->parallel = p;
-    return copy_lists(exec, p, err);
+    TRMI_TRY(copy_lists(exec, p, err));
+    return options->split != TRM_SPLIT_NONE ? trmi_shard_prepare(exec, err) : TRM_OK;
 }
 
 void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
@@ -98,6 +100,7 @@ void trmi_parallel_close(trm_exec *exec) {
     for (int32_t i = 0; i < p->shared_count; i++) {
         trm_comm_free_shared(p->comm, p->shared[i]);
     }
+    trmi_shard_close(exec);
     trmi_free(p->items);
     trmi_free(p->cut);
     trmi_free(p->ranges);
@@ -127,11 +130,14 @@ static uint64_t digest_of(const trm_exec *exec) {
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         hash = mix(hash, b->name, strlen(b->name));
-        hash = mix(hash, &b->offset, sizeof b->offset);
-        hash = mix(hash, &b->bytes, sizeof b->bytes);
+        if (exec->parallel->shard == NULL) {
+            hash = mix(hash, &b->offset, sizeof b->offset);
+            hash = mix(hash, &b->bytes, sizeof b->bytes);
+        }
         int32_t form[2] = {(int32_t)b->layout, b->weights};
         hash = mix(hash, form, sizeof form);
     }
+    hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
     int32_t settings[8] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
                            o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1,
                            exec->lanes != NULL ? exec->lanes->count : 0};
@@ -201,7 +207,7 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trm_comm_split(p->comm, p->rank / group, p->rank, &p->norm_comm, err));
-    p->norm_capacity = 2 * widest;
+    p->norm_capacity = 2 * widest + 1; /* and the count */
     p->norm_all = trmi_parallel_memory(p, (size_t)(group * p->norm_capacity) * sizeof(double), err);
     if (p->norm_all == NULL) {
         return err == NULL ? TRM_NOMEM : err->status;
@@ -255,12 +261,14 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
 }
 
 trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
-    return exec->parallel == NULL ? TRM_OK : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
+    return exec->parallel == NULL || exec->parallel->shard != NULL
+               ? TRM_OK
+               : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
 trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    if (p == NULL) {
+    if (p == NULL || p->shard != NULL) {
         return TRM_OK;
     }
     TRMI_TRY(broadcast_initial(exec, err));
@@ -274,6 +282,9 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
 
 trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
+    if (p != NULL && p->shard != NULL) {
+        return trmi_shard_gather(exec, err);
+    }
     if (p == NULL || !p->options.shard_optimizer || !exec->program->training) {
         return TRM_OK;
     }
@@ -334,6 +345,10 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         if (p->options.shard_optimizer) {
             trmi_update_share(exec->update, p->mine, trmi_parallel_exchange, exec);
         }
+    }
+    if (p->shard != NULL) {
+        trmi_update_share(exec->update, NULL, trmi_shard_norms, exec);
+        return TRM_OK; /* initial values are a function of the seed */
     }
     return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);
 }

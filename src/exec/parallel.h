@@ -23,6 +23,7 @@ typedef struct trmi_range {
     int64_t begin, count; /* float32 elements of PARAM and GRAD */
     int32_t ready_step;
     int64_t *counts; /* [size] slices, with shard_optimizer */
+    trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
     trm_request *request;
 } trmi_range;
 
@@ -61,6 +62,7 @@ typedef struct trmi_parallel {
     trmi_norm_sync norm_sync;
     double *norm_all;
     int64_t norm_capacity;
+    struct trmi_shard_run *shard; /* split graph; NULL = none */
     double exposed_seconds, step_seconds, predicted_end, backward_end;
 } trmi_parallel;
 

@@ -1,5 +1,6 @@
 /* Where the gradients are cut into buckets, and buckets into the slices of ranks. */
 #include "exec/exec.h"
+#include "exec/shard.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -33,6 +34,9 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
 trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD];
+    if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
+        TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCE_MIN, err));
+    }
     int64_t small = trmi_min_i64(total, SMALL_BYTES), large = trmi_min_i64(total, LARGE_BYTES);
     double seconds[2] = {0, 0};
     if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
@@ -49,6 +53,11 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
 }
 
 /* ---- the cut ----------------------------------------------------------------------------------------- */
+
+/* Split graphs: gradients that are not summed over all ranks. */
+static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
+    return p->shard != NULL && param->grad_axes != (1u << p->shard->plan->mesh.axes) - 1;
+}
 
 static void fill_items(trm_exec *exec, bool measured) {
     trmi_parallel *p = exec->parallel;
@@ -69,7 +78,7 @@ static void fill_items(trm_exec *exec, bool measured) {
         p->items[i] = (trmi_bucket_item){
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
-            .skip = param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name)};
+            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name)};
     }
 }
 
@@ -89,9 +98,38 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
         p->ranges[i] = (trmi_range){.begin = begin,
                                     .count = begin_of(program, last + 1) - begin,
                                     .ready_step = program->params[last].ready_step,
+                                    .comm = p->comm,
                                     .counts = p->counts + (int64_t)i * p->size};
     }
     p->ranges_count = count;
+}
+
+/* Gradients that only some ranks hold in common: runs of neighbours with the same axes, in their place among
+ * the others. */
+static void add_group_ranges(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    for (int32_t i = 0; p->shard != NULL && i < program->params_count;) {
+        uint32_t axes = program->params[i].grad_axes;
+        int32_t end = i + 1;
+        if (!elsewhere(p, &program->params[i]) || axes == 0 || program->params[i].grad_buffer == 0) {
+            i = end;
+            continue;
+        }
+        while (end < program->params_count && program->params[end].grad_axes == axes &&
+               program->params[end].grad_buffer != 0) {
+            end++;
+        }
+        int32_t at = p->ranges_count++;
+        int64_t begin = begin_of(program, i);
+        for (; at > 0 && p->ranges[at - 1].begin > begin; at--) {
+            p->ranges[at] = p->ranges[at - 1];
+        }
+        p->ranges[at] = (trmi_range){.begin = begin, .count = begin_of(program, end) - begin,
+                                     .ready_step = program->params[end - 1].ready_step,
+                                     .comm = p->shard->groups[axes].comm};
+        i = end;
+    }
 }
 
 /* Cuts a range into slices of whole blocks, as equal as those allow. */
@@ -157,6 +195,7 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
         count = trmi_buckets_fixed(p->items, params, limit, p->cut);
     }
     fill_ranges(exec, count);
+    add_group_ranges(exec);
     if (o->shard_optimizer) {
         slice_all(exec);
     }

@@ -56,7 +56,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         .dtype = p->options.wire,
         .reduce = p->options.sum ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
         .tag = "gradients"};
-    return trm_comm_start(p->comm, &op, &range->request, err);
+    return trm_comm_start(range->comm, &op, &range->request, err);
 }
 
 int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {

@@ -25,7 +25,7 @@ typedef enum trmi_op_kind {
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
-/* A part of a tensor: [begin, end) in each dimension. */
+/* A part of a tensor: [begin, end) in each dimension. rank -1: nothing of it (a scalar has no extents). */
 typedef struct trmi_box {
     int32_t rank;
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];

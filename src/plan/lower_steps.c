@@ -38,7 +38,8 @@ static void mark_weights(lowering *l) {
     for (int round = 0; round < 3; round++) {
         for (int64_t i = 1; i < g->ops_count; i++) {
             const trmi_op *op = &g->ops[i];
-            if (op->kind != TRMI_OP_CAST && op->kind != TRMI_OP_ADD && op->kind != TRMI_OP_SCALE) {
+            if (op->kind != TRMI_OP_CAST && op->kind != TRMI_OP_ADD && op->kind != TRMI_OP_SCALE &&
+                op->kind != TRMI_OP_ALL_REDUCE && op->kind != TRMI_OP_EXCHANGE) {
                 continue;
             }
             bool any = l->weights[op->outputs[0]];
@@ -293,6 +294,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         trmi_param *param = &p->params[i];
         *param = (trmi_param){.name = leaf->name, .init = leaf->attrs.leaf.init, .remote = leaf->attrs.leaf.remote};
         param->param_buffer = l->at[l->made[value]][value];
+        param->grad_axes = roots->grad_axes != NULL ? roots->grad_axes[i] : 0;
         if (grad == 0) {
             continue;
         }

@@ -33,6 +33,7 @@ typedef struct trmi_roots {
     int32_t outputs_count;
     int32_t *params; /* value ids of trainable parameters */
     int32_t *grads;  /* their gradients, 0 = none */
+    uint32_t *grad_axes; /* of a graph split over ranks: mesh axes over which they are still to be summed */
     int32_t params_count;
 } trmi_roots;
 void trmi_roots_map(trmi_roots *roots, const int32_t *map);

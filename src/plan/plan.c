@@ -1,4 +1,5 @@
 #include "plan/pass.h"
+#include "plan/shard.h"
 
 #include "trireme/plan.h"
 
@@ -17,7 +18,8 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
     roots->outputs = trmi_arena_alloc(arena, (size_t)(outputs + 1) * sizeof *roots->outputs);
     roots->params = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->params);
     roots->grads = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grads);
-    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL) {
+    roots->grad_axes = trmi_arena_alloc(arena, (size_t)graph->ops_count * sizeof *roots->grad_axes);
+    if (roots->outputs == NULL || roots->params == NULL || roots->grads == NULL || roots->grad_axes == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
     }
     for (int32_t i = 0; i < outputs; i++) {
@@ -57,8 +59,27 @@ static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
     }
 }
 
-static trm_status rewrite(trm_graph **graph, const trmi_plan_options *options, trmi_roots *roots,
-                          trmi_arena *arena, trm_error *err) {
+/* The later passes make new graphs: names and lists move to the program. */
+static trm_status own_leaves(trm_program *program, trm_error *err) {
+    size_t bytes = (size_t)program->leaves_count * sizeof *program->leaves;
+    trmi_shard_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
+    if (copy == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+    }
+    memcpy(copy, program->leaves, bytes);
+    for (int32_t i = 0; i < program->leaves_count; i++) {
+        copy[i].name = trmi_arena_strdup(&program->arena, copy[i].name);
+        if (copy[i].name == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+        }
+    }
+    program->leaves = copy;
+    return TRM_OK;
+}
+
+/* To the training graph: what is differentiated, and split where it is to be split. */
+static trm_status make_training(trm_graph **graph, const trmi_plan_options *options, trmi_roots *roots,
+                                trmi_arena *arena, trm_error *err) {
     const trmi_target *target = options->target;
     bool train = roots->loss != 0 && (*graph)->training;
     if (!options->no_fusion && target->fuse_xent) {
@@ -74,14 +95,50 @@ static trm_status rewrite(trm_graph **graph, const trmi_plan_options *options, t
         differentiate(*graph, roots, arena);
         TRMI_TRY(trm_graph_check(*graph, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_tidy, options, graph, roots, err));
-        if (!options->no_fusion && target->fuse_norm_act) {
-            TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
-        }
-        if (!options->no_recompute && target->recompute_norm_act) {
-            TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
-        }
+    }
+    return TRM_OK;
+}
+
+static trm_status rewrite(trm_program *program, const trmi_plan_options *options, trmi_roots *roots,
+                          trm_error *err) {
+    const trmi_target *target = options->target;
+    trm_graph **graph = &program->graph;
+    bool train = roots->loss != 0 && (*graph)->training;
+    TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
+    if (options->shard != NULL) {
+        trm_graph *local;
+        TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
+        TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots, &local,
+                                      &program->leaves, &program->leaves_count, options->report, err));
+        trm_graph_destroy(*graph);
+        *graph = local;
+        TRMI_TRY(own_leaves(program, err));
+    }
+    if (train && !options->no_fusion && target->fuse_norm_act) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
+    }
+    if (train && !options->no_recompute && target->recompute_norm_act) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);
+}
+
+trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *given, trm_graph **out, trmi_roots *roots,
+                            trmi_arena *arena, trm_error *err) {
+    TRMI_TRY(trm_graph_check(graph, err));
+    trmi_plan_options options = *given;
+    options.target = given->target != NULL ? given->target : &plain_target;
+    trm_graph *copy;
+    TRMI_TRY(trmi_graph_clone(graph, &copy, err));
+    trm_status status = roots_of(copy, &options, roots, arena, err);
+    status = status == TRM_OK ? make_training(&copy, &options, roots, arena, err) : status;
+    status = status == TRM_OK ? trmi_pass_run(trmi_pass_dead, &options, &copy, roots, err) : status;
+    if (status != TRM_OK) {
+        trm_graph_destroy(copy);
+        return status;
+    }
+    *out = copy;
+    return TRM_OK;
 }
 
 static double roofline(const trmi_target *target, const trmi_cost *cost) {
@@ -122,7 +179,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, status, failed);
     TRMI_TRY_GOTO(status, roots_of(program->graph, &options, &roots, &program->arena, err), failed);
     program->training = graph->training && roots.loss != 0;
-    TRMI_TRY_GOTO(status, rewrite(&program->graph, &options, &roots, &program->arena, err), failed);
+    TRMI_TRY_GOTO(status, rewrite(program, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict(program, options.target);

@@ -83,7 +83,13 @@ typedef struct trmi_param {
     trm_init init;
     bool remote;          /* filled and updated by somebody else: no part of update and reduction */
     int32_t ready_step;   /* the step after which its gradient is complete */
+    uint32_t grad_axes;     /* split programs: mesh axes over which it is still to be summed */
 } trmi_param;
+
+struct trmi_shard_plan;
+struct trmi_shard_leaf;
+struct trmi_shard_report;
+struct trmi_prices;
 
 struct trm_program {
     trmi_arena arena; /* owns names and the small arrays of steps */
@@ -104,6 +110,9 @@ struct trm_program {
     int64_t arena_bytes[TRMI_ARENAS];
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     double plan_seconds;
+    /* One rank's part of a graph that is split over a mesh (plan/shard.h); NULL and 0 otherwise. */
+    struct trmi_shard_leaf *leaves; /* inputs, parameters and states: which part of the whole */
+    int32_t leaves_count;
 };
 typedef struct trm_program trm_program;
 
@@ -141,6 +150,11 @@ typedef struct trmi_plan_options {
     bool no_fusion, no_recompute;
     bool dense_gradients; /* embeddings too: gradients are to be accumulated */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
+    /* Split over the plan's mesh: the program of `rank`. NULL = whole. */
+    const struct trmi_shard_plan *shard;
+    const struct trmi_prices *prices; /* NULL = built in */
+    int32_t rank;
+    struct trmi_shard_report *report; /* filled in; may be NULL */
 } trmi_plan_options;
 
 /* Compiles a copy of the graph: differentiate, rewrite, lay out, place.

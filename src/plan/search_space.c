@@ -97,7 +97,7 @@ static double bytes_of(const trmi_space *s, int32_t value, const trmi_spread *sp
 
 /* Gradient of what is read as `read` by these letters: an axis that only repeats makes whole gradients. */
 trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read, const char *letters) {
-    trmi_spread g = trmi_spread_adjoint(read);
+    trmi_spread g = trmi_spread_adjoint(mesh, read);
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (letters[i] == '.') {
             g.at[i] = read->at[i];

@@ -68,7 +68,7 @@ static inline bool trmi_is_partial(uint8_t letter) { return letter >= TRMI_PARTI
 uint32_t trmi_spread_key(const trmi_spread *spread);
 bool trmi_spread_equal(const trmi_spread *a, const trmi_spread *b);
 /* Gradient of a value: S stays S, R becomes P(sum), P(sum) becomes R. */
-trmi_spread trmi_spread_adjoint(const trmi_spread *spread);
+trmi_spread trmi_spread_adjoint(const trmi_mesh *mesh, const trmi_spread *spread);
 bool trmi_spread_has_partial(const trmi_spread *spread);
 /* "S0,R", "S1.1,S1.0" (places when not in mesh order), "P+,R", "Pmax"; "-" on a mesh without axes. */
 const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *spread, char *text, size_t size);
@@ -300,6 +300,7 @@ void trmi_shard_report_free(trmi_shard_report *report);
 
 /* A leaf of the local graph: what part of the global tensor it is. */
 typedef struct trmi_shard_leaf {
+    const char *name;
     int32_t value;     /* in the local graph; 0 = this leaf is not used */
     trm_shape global;
     trmi_spread spread;

@@ -401,8 +401,9 @@ static void loops_by_kind(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     case TRMI_OP_CUSTOM:
         l->reason = "a custom operator has no rule for cutting";
         break;
-    default:
-        break; /* leaves */
+    default: /* leaves, and what has no rule yet */
+        l->reason = op->inputs_count > 0 ? "no rule for cutting it" : NULL;
+        break;
     }
 }
 

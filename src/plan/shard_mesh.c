@@ -24,7 +24,8 @@ static const char *parse_name(const char *at, int32_t axis, char name[8]) {
     while (isalnum((unsigned char)*equals) || *equals == '_') {
         equals++;
     }
-    snprintf(name, 8, "%c", 'a' + axis);
+    memset(name, 0, 8);
+    name[0] = (char)('a' + axis);
     if (*equals != '=' || equals == at || equals - at > 7 || isdigit((unsigned char)*at)) {
         return at;
     }
@@ -37,7 +38,7 @@ trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
     trmi_mesh mesh = {0};
     int64_t ranks = 1;
     for (const char *at = text;; at++) {
-        char name[8];
+        char name[8] = "";
         at = parse_name(at, mesh.axes, name);
         char *end;
         long size = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : 0;
@@ -159,9 +160,9 @@ uint32_t trmi_spread_key(const trmi_spread *s) {
 
 bool trmi_spread_equal(const trmi_spread *a, const trmi_spread *b) { return memcmp(a, b, sizeof *a) == 0; }
 
-trmi_spread trmi_spread_adjoint(const trmi_spread *spread) {
+trmi_spread trmi_spread_adjoint(const trmi_mesh *mesh, const trmi_spread *spread) {
     trmi_spread out = *spread;
-    for (int i = 0; i < TRMI_MESH_AXES; i++) {
+    for (int i = 0; i < mesh->axes; i++) {
         if (out.at[i] < TRMI_SPLIT) {
             out.at[i] = out.at[i] == TRMI_WHOLE ? TRMI_PARTIAL_SUM : TRMI_WHOLE;
         }
@@ -401,7 +402,7 @@ trm_shape trmi_box_shape(const trmi_box *box) {
 }
 
 int64_t trmi_box_count(const trmi_box *box) {
-    int64_t count = 1;
+    int64_t count = box->rank < 0 ? 0 : 1;
     for (int32_t d = 0; d < box->rank; d++) {
         int64_t length = box->end[d] - box->begin[d];
         count *= length > 0 ? length : 0;
@@ -410,7 +411,7 @@ int64_t trmi_box_count(const trmi_box *box) {
 }
 
 bool trmi_box_intersect(const trmi_box *a, const trmi_box *b, trmi_box *out) {
-    bool some = true;
+    bool some = a->rank >= 0 && b->rank >= 0;
     *out = (trmi_box){.rank = a->rank};
     for (int32_t d = 0; d < a->rank; d++) {
         out->begin[d] = a->begin[d] > b->begin[d] ? a->begin[d] : b->begin[d];

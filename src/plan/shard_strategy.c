@@ -17,7 +17,13 @@ trmi_box trmi_window_box(const trmi_loops *l, const trmi_mesh *mesh, const trm_s
     trmi_box box = trmi_spread_box(mesh, in, in_spread, rank);
     trmi_box made = trmi_spread_box(mesh, out, out_spread, rank);
     for (int i = 0; i < 2; i++) {
-        trmi_window_rows(&l->window[i], made.begin[2 + i], made.end[2 + i], &box.begin[2 + i], &box.end[2 + i]);
+        bool cut = false;
+        for (int32_t axis = 0; axis < mesh->axes; axis++) {
+            cut = cut || out_spread->at[axis] == TRMI_SPLIT + 2 + i;
+        }
+        if (cut) {
+            trmi_window_rows(&l->window[i], made.begin[2 + i], made.end[2 + i], &box.begin[2 + i], &box.end[2 + i]);
+        }
     }
     return box;
 }

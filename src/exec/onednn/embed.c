@@ -21,14 +21,19 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_erro
     const char *from = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
     char *to = trmi_kernel_output(k, env, 0);
+    bool part = k->step->attrs->embed.part; /* rows [first, first + rows) of all; the others' give zeros */
+    int64_t first = part ? k->step->attrs->embed.begin : 0, all = part ? k->step->attrs->embed.global : rows;
 #pragma omp parallel for schedule(static) reduction(min : bad)
     for (int64_t i = 0; i < count; i++) {
-        int64_t id = id_at(ids, wide, i), next = i + AHEAD < count ? id_at(ids, wide, i + AHEAD) : -1;
+        int64_t id = id_at(ids, wide, i) - first;
+        int64_t next = i + AHEAD < count ? id_at(ids, wide, i + AHEAD) - first : -1;
         if (next >= 0 && next < rows) {
             __builtin_prefetch(from + next * bytes);
         }
         if (id < 0 || id >= rows) {
-            bad = i < bad ? i : bad;
+            bool elsewhere = id + first >= 0 && id + first < all;
+            bad = !elsewhere && i < bad ? i : bad;
+            memset(to + i * bytes, 0, (size_t)bytes);
             continue;
         }
         memcpy(to + i * bytes, from + id * bytes, (size_t)bytes);
@@ -36,7 +41,7 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_env *env, trm_erro
     if (bad < count) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: id %" PRId64 " at position %" PRId64 ", 0 to %" PRId64 " expected",
-                         k->step->name, id_at(ids, wide, bad), bad, rows - 1);
+                         k->step->name, id_at(ids, wide, bad), bad, all - 1);
     }
     return TRM_OK;
 }
@@ -62,13 +67,14 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_env *env, trm_err
     const float *rows = trmi_kernel_input(k, env, 0);
     const void *ids = trmi_kernel_input(k, env, 1);
     float *to = trmi_kernel_output(k, env, 0);
+    int64_t first = k->step->attrs->embed.part ? k->step->attrs->embed.begin : 0;
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < PARTS; part++) {
         int64_t begin = height * part / PARTS, end = height * (part + 1) / PARTS;
         memset(to + begin * width, 0, (size_t)((end - begin) * width) * sizeof *to);
         for (int64_t i = 0; i < count && end > begin; i++) {
-            int64_t id = id_at(ids, wide, i);
+            int64_t id = id_at(ids, wide, i) - first;
             if (id >= begin && id < end) {
                 kernels->fold_rows(to + id * width, rows + i * width, width, false, TRMI_REDUCE_SUM_OF);
             }

@@ -50,6 +50,15 @@ static bool ignored(const trmi_attrs *a, int32_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
+/* Logits may be a part of the classes: columns [begin, begin + classes) of all. */
+static int64_t all_classes(const loss_state *s, const trmi_attrs *a) {
+    return a->xent.classes > 0 ? a->xent.classes : s->classes;
+}
+static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label) {
+    int64_t column = (int64_t)label - a->xent.begin;
+    return column >= 0 && column < s->classes ? column : -1;
+}
+
 static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
                                int64_t *counted, trm_error *err) {
     *counted = 0;
@@ -57,12 +66,63 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
         if (ignored(a, labels[r])) {
             continue;
         }
-        if (labels[r] < 0 || labels[r] >= s->classes) {
+        if (labels[r] < 0 || labels[r] >= all_classes(s, a)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r], r,
-                             s->classes - 1);
+                             all_classes(s, a) - 1);
         }
         ++*counted;
+    }
+    return TRM_OK;
+}
+
+enum { PER_ROW = 3 }; /* log of the sum of exponentials, the label's logit, the sum of logits */
+
+/* What each row needs of this rank's columns. */
+static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z, const int32_t *labels,
+                        double *numbers) {
+#pragma omp parallel for schedule(static)
+    for (int64_t r = 0; r < s->rows; r++) {
+        const char *row = row_of(s, z, r);
+        double *of = numbers + PER_ROW * r;
+        int64_t column = ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
+        of[0] = (double)s->kernels->log_sum_exp(row, s->classes, s->half);
+        of[1] = column >= 0 ? (double)get(row, column, s->half) : 0;
+        of[2] = a->xent.label_smoothing > 0
+                    ? (double)s->kernels->fold_run(row, s->classes, s->half, TRMI_REDUCE_SUM_OF)
+                    : 0;
+    }
+}
+
+/* Over the ranks that hold the other classes, in their order. */
+static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double *numbers, trm_error *err) {
+    const double *all;
+    int64_t count = PER_ROW * s->rows;
+    TRMI_TRY(sync->gather(sync, numbers, count, &all, err));
+    for (int64_t r = 0; r < s->rows; r++) {
+        double *of = numbers + PER_ROW * r, most = -INFINITY, sum = 0;
+        of[1] = of[2] = 0;
+        for (int32_t m = 0; m < sync->size; m++) {
+            most = fmax(most, all[m * count + PER_ROW * r]);
+        }
+        for (int32_t m = 0; m < sync->size; m++) {
+            const double *part = all + m * count + PER_ROW * r;
+            sum += exp(part[0] - most);
+            of[1] += part[1];
+            of[2] += part[2];
+        }
+        of[0] = most + log(sum);
+    }
+    return TRM_OK;
+}
+
+static trm_status join_samples(trmi_norm_sync *sync, double *total, double *counted, trm_error *err) {
+    const double own[2] = {*total, *counted}, *all;
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    *total = *counted = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        *total += all[2 * m];
+        *counted += all[2 * m + 1];
     }
     return TRM_OK;
 }
@@ -70,34 +130,31 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
 static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const loss_state *s = k->state;
     const trmi_attrs *a = k->step->attrs;
-    const void *z = trmi_kernel_input(k, env, 0);
     const int32_t *labels = trmi_kernel_input(k, env, 1);
     float *loss = trmi_kernel_output(k, env, 0), *lse = trmi_kernel_output(k, env, 1);
     float *weight = trmi_kernel_output(k, env, 2);
-    double *row_loss = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
+    double *numbers = (double *)(void *)env->arena[TRMI_ARENA_SCRATCH], total = 0;
     double smoothing = a->xent.label_smoothing;
-    int64_t counted;
-    TRMI_TRY(check_labels(s, a, labels, &counted, err));
-#pragma omp parallel for schedule(static)
+    int64_t labelled;
+    TRMI_TRY(check_labels(s, a, labels, &labelled, err));
+    row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
+    if (a->xent.sync_classes != 0) {
+        TRMI_TRY(join_classes(s, env->sync[a->xent.sync_classes], numbers, err));
+    }
     for (int64_t r = 0; r < s->rows; r++) {
-        const char *row = row_of(s, z, r);
-        float value = s->kernels->log_sum_exp(row, s->classes, s->half);
+        const double *of = numbers + PER_ROW * r;
         if (lse != NULL) {
-            lse[r] = value;
+            lse[r] = (float)of[0];
         }
-        row_loss[r] = 0;
         if (!ignored(a, labels[r])) {
-            row_loss[r] = (double)value - (1 - smoothing) * (double)get(row, labels[r], s->half);
-            if (smoothing > 0) {
-                float sum = s->kernels->fold_run(row, s->classes, s->half, TRMI_REDUCE_SUM_OF);
-                row_loss[r] -= smoothing * (double)sum / (double)s->classes;
-            }
+            total += of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
         }
     }
-    for (int64_t r = 0; r < s->rows; r++) {
-        total += row_loss[r];
+    double counted = (double)labelled;
+    if (a->xent.sync_samples != 0) {
+        TRMI_TRY(join_samples(env->sync[a->xent.sync_samples], &total, &counted, err));
     }
-    double by = counted > 0 ? 1.0 / (double)counted : 0;
+    double by = counted > 0 ? 1.0 / counted : 0;
     if (loss != NULL) {
         *loss = (float)(total * by);
     }
@@ -115,17 +172,17 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     const int32_t *labels = trmi_kernel_input(k, env, 2);
     const float *lse = trmi_kernel_input(k, env, 3);
     float scale = *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
-    float smoothing = (float)a->xent.label_smoothing, off = smoothing / (float)s->classes;
+    float smoothing = (float)a->xent.label_smoothing, off = smoothing / (float)all_classes(s, a);
     void *dz = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < s->rows; r++) {
         char *to = (char *)dz + r * s->classes * (s->half ? 2 : 4);
-        int32_t label = labels[r];
-        bool skip = ignored(a, label);
+        bool skip = ignored(a, labels[r]);
+        int64_t label = skip ? -1 : column_of(s, a, labels[r]);
         /* Of the label's logit before its row is overwritten: dz may lie on z. */
-        float at = skip ? 0 : get(row_of(s, z, r), label, s->half);
+        float at = label < 0 ? 0 : get(row_of(s, z, r), label, s->half);
         s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale, off);
-        if (!skip) {
+        if (label >= 0) {
             float p = expf(at - lse[r]);
             float value = scale * (p - off - (1 - smoothing));
             if (s->half) {
@@ -179,7 +236,7 @@ int64_t trmi_onednn_loss_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     (void)state;
     const trm_shape *z = &program->buffers[step->inputs[0]].shape;
-    int64_t sums = step->op_kind == TRMI_OP_SOFTMAX_XENT ? z->dim[0]
+    int64_t sums = step->op_kind == TRMI_OP_SOFTMAX_XENT ? PER_ROW * z->dim[0]
                    : step->op_kind == TRMI_OP_BCE_LOGITS ? trm_shape_count(z) / PIECE + 1
                                                          : 0;
     return sums * (int64_t)sizeof(double);

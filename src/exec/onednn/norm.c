@@ -164,18 +164,27 @@ static void statistics_pass(const norm_state *s, void *context, int64_t block, i
                            first + 2 * s->channels);
 }
 
-/* Of one channel over the ranks, by their means and sums of squares, in rank order. */
-static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c, double rows,
-                          double *mean, double *m2) {
+/* Of one channel over the ranks, by their means and sums of squares, in rank order; each sends its count
+ * of rows behind them. */
+static void combine_ranks(const double *all, int64_t channels, int32_t size, int64_t c, double *mean,
+                          double *m2) {
     double n = 0;
     *mean = *m2 = 0;
     for (int32_t r = 0; r < size; r++) {
-        const double *of = all + r * 2 * channels;
-        double delta = of[c] - *mean, total = n + rows;
+        const double *of = all + r * (2 * channels + 1);
+        double rows = of[2 * channels], delta = of[c] - *mean, total = n + rows;
         *mean += delta * rows / total;
         *m2 += of[channels + c] + delta * delta * n * rows / total;
         n = total;
     }
+}
+
+static double rows_of_all(const norm_state *s, const double *all, int32_t size) {
+    double rows = all != NULL ? 0 : (double)s->rows;
+    for (int32_t r = 0; all != NULL && r < size; r++) {
+        rows += all[(r + 1) * (2 * s->channels + 1) - 1];
+    }
+    return rows;
 }
 
 /* Statistics of this rank's rows to those of all; NULL where this rank is by itself. */
@@ -189,7 +198,8 @@ static trm_status gather_statistics(const norm_state *s, const float *partial, t
         combine_statistics(s, partial, c, width_at(s, c), &sync->values[c],
                            &sync->values[s->channels + c]);
     }
-    return sync->gather(sync, sync->values, 2 * s->channels, all, err);
+    sync->values[2 * s->channels] = (double)s->rows;
+    return sync->gather(sync, sync->values, 2 * s->channels + 1, all, err);
 }
 
 static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
@@ -205,9 +215,10 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
     inv_std = inv_std != NULL ? inv_std : shift + 2 * s->channels;
     each_block(s, false, statistics_pass, &(statistics_job){x, partial});
     const double *all;
-    TRMI_TRY(gather_statistics(s, partial, env->norm_sync, &all, err));
-    int32_t size = all != NULL ? env->norm_sync->size : 1;
-    double momentum = attrs->norm.momentum, count = (double)s->rows * size;
+    trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
+    TRMI_TRY(gather_statistics(s, partial, sync, &all, err));
+    int32_t size = all != NULL ? sync->size : 1;
+    double momentum = attrs->norm.momentum, count = rows_of_all(s, all, size);
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < s->channels; at += CHANNELS) {
         double m[CHANNELS], m2[CHANNELS];
@@ -218,7 +229,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
         for (int i = 0; i < width; i++) {
             int64_t c = at + i;
             if (all != NULL) {
-                combine_ranks(all, s->channels, size, c, (double)s->rows, &m[i], &m2[i]);
+                combine_ranks(all, s->channels, size, c, &m[i], &m2[i]);
             }
             double unbiased = count > 1 ? m2[i] / (count - 1) : m2[i];
             mean[c] = (float)m[i];
@@ -316,7 +327,8 @@ static trm_status gather_sums(const norm_state *s, const float *partial, trmi_no
     for (int64_t c = 0; c < s->channels; c += CHANNELS) {
         add_blocks(s, partial, c, width_at(s, c), &sync->values[c], &sync->values[s->channels + c]);
     }
-    return sync->gather(sync, sync->values, 2 * s->channels, all, err);
+    sync->values[2 * s->channels] = (double)s->rows;
+    return sync->gather(sync, sync->values, 2 * s->channels + 1, all, err);
 }
 
 /* dgamma and dbeta of this rank (gradients are reduced later), and the three coefficients of dx from
@@ -326,7 +338,7 @@ static void finish_sums(const norm_state *s, const trmi_norm_backward *job, cons
                         float *dbeta) {
     float *of_dz = (float *)(uintptr_t)job->of_dz, *of_x = (float *)(uintptr_t)job->of_x;
     float *constant = (float *)(uintptr_t)job->constant;
-    double count = (double)s->rows * size;
+    double count = rows_of_all(s, all, size);
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < s->channels; at += CHANNELS) {
         double sums[CHANNELS], sums_x[CHANNELS];
@@ -342,8 +354,9 @@ static void finish_sums(const norm_state *s, const trmi_norm_backward *job, cons
                 dbeta[c] = (float)sum;
             }
             for (int32_t r = 0; all != NULL && r < size; r++) {
-                sum = (r == 0 ? 0 : sum) + all[r * 2 * s->channels + c];
-                sum_x = (r == 0 ? 0 : sum_x) + all[(r * 2 + 1) * s->channels + c];
+                const double *of = all + r * (2 * s->channels + 1);
+                sum = (r == 0 ? 0 : sum) + of[c];
+                sum_x = (r == 0 ? 0 : sum_x) + of[s->channels + c];
             }
             double a = (double)v->gamma[c] * inv_std, slope = a * inv_std * inv_std * sum_x / count;
             of_dz[c] = (float)a;
@@ -376,8 +389,9 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_er
     job.pass.stream = streams(s, job.pass.dx) && streams(s, job.pass.dz);
     each_block(s, false, sums_pass, &job);
     const double *all;
-    TRMI_TRY(gather_sums(s, partial, env->norm_sync, &all, err));
-    finish_sums(s, &job.pass, &v, partial, all, all != NULL ? env->norm_sync->size : 1,
+    trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
+    TRMI_TRY(gather_sums(s, partial, sync, &all, err));
+    finish_sums(s, &job.pass, &v, partial, all, all != NULL ? sync->size : 1,
                 trmi_kernel_output(k, env, 1), trmi_kernel_output(k, env, 2));
     if (job.pass.dx != NULL) {
         each_block(s, true, gradient_pass, &job);

@@ -278,6 +278,7 @@ static trm_status run_one_hot(const trmi_kernel *k, const trmi_env *env, trm_err
         for (int64_t c = 0; c < classes; c++) {
             y[r * classes + c] = off;
         }
+        label -= k->step->attrs->one_hot.begin;
         if (label >= 0 && label < classes) {
             y[r * classes + label] = on;
         }

@@ -56,6 +56,7 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_env *env, trm_err
         .step = env->step,
         .training = kernel->program->training,
         .norm_sync = env->norm_sync,
+        .sync = env->sync,
     };
     trm_status status = trmi_ref_table[step->op_kind](&args, err);
     return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);

@@ -70,6 +70,20 @@ trm_status trmi_ref_scale(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Element i of this part in the whole tensor: the mask does not depend on how it is cut. */
+static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
+    const trm_shape *shape = &args->outputs[0].shape;
+    int64_t at[TRM_MAX_RANK], index = 0;
+    if (!args->attrs->dropout.part) {
+        return i;
+    }
+    trmi_ref_unravel(shape, i, at);
+    for (int32_t d = 0; d < shape->rank; d++) {
+        index = index * args->attrs->dropout.global[d] + at[d] + args->attrs->dropout.begin[d];
+    }
+    return index;
+}
+
 /* Four elements share a Philox block; the mask is a function of (seed, step, key, element). */
 trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -78,8 +92,9 @@ trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
     for (int64_t i = 0; i < trm_shape_count(&args->outputs[0].shape); i++) {
         uint32_t bits[4];
-        trmi_philox(seed, stream, (uint64_t)(i / 4), bits);
-        bool kept = (double)trmi_unit_float(bits[i % 4]) >= rate;
+        int64_t element = whole_index(args, i);
+        trmi_philox(seed, stream, (uint64_t)(element / 4), bits);
+        bool kept = (double)trmi_unit_float(bits[element % 4]) >= rate;
         trmi_ref_set(&args->outputs[0], i,
                      kept ? trmi_ref_get(&args->inputs[0], i) / (1 - rate) : 0);
     }

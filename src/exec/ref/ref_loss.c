@@ -45,30 +45,81 @@ static bool ignored(const trmi_attrs *a, int64_t label) {
     return a->xent.use_ignore_index && label == a->xent.ignore_index;
 }
 
+/* Columns here may be a part [begin, begin + columns) of the classes. */
+static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
+    return a->xent.classes > 0 ? a->xent.classes : z->shape.dim[1];
+}
+
+/* Log of the sum of exponentials, label's logit and sum of logits of one row, over all ranks' columns. */
+static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t label, double out[3], trm_error *err) {
+    const trm_tensor *z = &args->inputs[0];
+    int64_t columns = z->shape.dim[1], column = label - args->attrs->xent.begin;
+    uint32_t axes = args->attrs->xent.sync_classes;
+    const double *all;
+    out[0] = log_sum_exp(z, r, columns);
+    out[1] = column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
+    out[2] = 0;
+    for (int64_t k = 0; k < columns; k++) {
+        out[2] += trmi_ref_get(z, r * columns + k);
+    }
+    if (axes == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = args->sync[axes];
+    TRMI_TRY(sync->gather(sync, out, 3, &all, err));
+    double most = -INFINITY, sum = 0;
+    out[1] = out[2] = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        most = fmax(most, all[3 * m]);
+        out[1] += all[3 * m + 1];
+        out[2] += all[3 * m + 2];
+    }
+    for (int32_t m = 0; m < sync->size; m++) {
+        sum += exp(all[3 * m] - most);
+    }
+    out[0] = most + log(sum);
+    return TRM_OK;
+}
+
+static trm_status join_samples(const trmi_ref_args *args, double *total, double *counted, trm_error *err) {
+    uint32_t axes = args->attrs->xent.sync_samples;
+    const double own[2] = {*total, *counted}, *all;
+    if (axes == 0) {
+        return TRM_OK;
+    }
+    trmi_norm_sync *sync = args->sync[axes];
+    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    *total = *counted = 0;
+    for (int32_t m = 0; m < sync->size; m++) {
+        *total += all[2 * m];
+        *counted += all[2 * m + 1];
+    }
+    return TRM_OK;
+}
+
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
-    int64_t rows = z->shape.dim[0], classes = z->shape.dim[1], counted = 0;
-    double s = args->attrs->xent.label_smoothing, total = 0;
+    int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
+    double s = args->attrs->xent.label_smoothing, total = 0, counted = 0;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        double lse = log_sum_exp(z, r, classes), mean = 0;
-        trmi_ref_set(&args->outputs[1], r, lse);
-        if (ignored(args->attrs, label)) {
-            continue;
-        }
-        if (label < 0 || label >= classes) {
+        bool skip = ignored(args->attrs, label);
+        double row[3];
+        if (!skip && (label < 0 || label >= classes)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
                              label, r, classes - 1);
         }
-        for (int64_t k = 0; k < classes; k++) {
-            mean += trmi_ref_get(z, r * classes + k) / (double)classes;
+        TRMI_TRY(row_numbers(args, r, label, row, err));
+        trmi_ref_set(&args->outputs[1], r, row[0]);
+        if (!skip) {
+            total += row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
+            counted++;
         }
-        total += lse - (1 - s) * trmi_ref_get(z, r * classes + label) - s * mean;
-        counted++;
     }
-    double weight = counted > 0 ? 1.0 / (double)counted : 0;
+    TRMI_TRY(join_samples(args, &total, &counted, err));
+    double weight = counted > 0 ? 1.0 / counted : 0;
     trmi_ref_set(&args->outputs[0], 0, total * weight);
     trmi_ref_set(&args->outputs[2], 0, weight);
     return TRM_OK;
@@ -78,13 +129,13 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     (void)err;
     const trm_tensor *in = args->inputs;
     const trm_tensor *z = &in[1], *labels = &in[2];
-    int64_t classes = z->shape.dim[1];
+    int64_t columns = z->shape.dim[1], classes = all_classes(args->attrs, z);
     double scale = trmi_ref_get(&in[0], 0) * trmi_ref_get(&in[4], 0);
     double s = args->attrs->xent.label_smoothing;
     for (int64_t i = 0; i < trm_shape_count(&z->shape); i++) {
-        int64_t label = trmi_ref_get_int(labels, i / classes);
-        double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / classes));
-        double t = s / (double)classes + (i % classes == label ? 1 - s : 0);
+        int64_t label = trmi_ref_get_int(labels, i / columns), k = i % columns + args->attrs->xent.begin;
+        double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / columns));
+        double t = s / (double)classes + (k == label ? 1 - s : 0);
         trmi_ref_set(&args->outputs[0], i, ignored(args->attrs, label) ? 0 : scale * (p - t));
     }
     return TRM_OK;

@@ -40,21 +40,26 @@ static void normalise(const trmi_ref_args *args, const extents *e, int64_t c, do
 /* mean and sum of squares of `count` elements here -> of all ranks that normalise together. */
 static trm_status combine_ranks(trmi_norm_sync *sync, double *mean, double *squares, double *count,
                                 trm_error *err) {
-    const double own[2] = {*mean, *squares}, *all;
-    double n = 0, each = *count;
+    const double own[3] = {*mean, *squares, *count}, *all;
+    double n = 0;
     if (sync == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
+    TRMI_TRY(sync->gather(sync, own, 3, &all, err));
     *mean = *squares = 0;
     for (int32_t r = 0; r < sync->size; r++) {
-        double delta = all[2 * r] - *mean;
+        double delta = all[3 * r] - *mean, each = all[3 * r + 2];
         *mean += delta * each / (n + each);
-        *squares += all[2 * r + 1] + delta * delta * n * each / (n + each);
+        *squares += all[3 * r + 1] + delta * delta * n * each / (n + each);
         n += each;
     }
     *count = n;
     return TRM_OK;
+}
+
+static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
+    uint32_t axes = args->attrs->norm.sync;
+    return axes != 0 && args->sync != NULL ? args->sync[axes] : args->norm_sync;
 }
 
 static trm_status train(const trmi_ref_args *args, trm_error *err) {
@@ -74,7 +79,7 @@ static trm_status train(const trmi_ref_args *args, trm_error *err) {
                 squares += d * d;
             }
         }
-        TRMI_TRY(combine_ranks(args->norm_sync, &mean, &squares, &count, err));
+        TRMI_TRY(combine_ranks(sync_of(args), &mean, &squares, &count, err));
         double variance = squares / count;
         double unbiased = count > 1 ? squares / (count - 1) : variance;
         double inv_std = 1 / sqrt(variance + args->attrs->norm.epsilon);
@@ -121,16 +126,17 @@ trm_status trmi_ref_norm_act_apply(const trmi_ref_args *args, trm_error *err) {
 }
 
 /* Two sums over this rank -> over all ranks that normalise together. */
-static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, trm_error *err) {
-    const double own[2] = {*sum, *sum_hat}, *all;
+static trm_status add_ranks(trmi_norm_sync *sync, double *sum, double *sum_hat, double *count, trm_error *err) {
+    const double own[3] = {*sum, *sum_hat, *count}, *all;
     if (sync == NULL) {
         return TRM_OK;
     }
-    TRMI_TRY(sync->gather(sync, own, 2, &all, err));
-    *sum = *sum_hat = 0;
+    TRMI_TRY(sync->gather(sync, own, 3, &all, err));
+    *sum = *sum_hat = *count = 0;
     for (int32_t r = 0; r < sync->size; r++) {
-        *sum += all[2 * r];
-        *sum_hat += all[2 * r + 1];
+        *sum += all[3 * r];
+        *sum_hat += all[3 * r + 1];
+        *count += all[3 * r + 2];
     }
     return TRM_OK;
 }
@@ -141,13 +147,11 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
                            const trm_tensor *inv_std, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1];
     extents e = extents_of(&x->shape);
-    int32_t ranks = args->norm_sync != NULL ? args->norm_sync->size : 1;
-    double count = (double)(e.n * e.rest) * ranks;
     bool relu = beta != NULL && args->attrs->norm.relu;
     const trm_tensor *dy2 = args->inputs_count > 7 ? &args->inputs[7] : NULL;
     for (int64_t c = 0; c < e.c; c++) {
         double m = trmi_ref_get(mean, c), s = trmi_ref_get(inv_std, c), g = trmi_ref_get(gamma, c);
-        double sum = 0, sum_hat = 0;
+        double sum = 0, sum_hat = 0, count = (double)(e.n * e.rest);
         for (int pass = 0; pass < 2; pass++) {
             for (int64_t i = 0; i < e.n * e.rest; i++) {
                 int64_t k = at(&e, i / e.rest, c, i % e.rest);
@@ -171,7 +175,7 @@ static trm_status backward(const trmi_ref_args *args, const trm_tensor *y, const
             if (pass == 0) { /* dgamma and dbeta are of this rank: gradients are reduced later */
                 trmi_ref_set(&args->outputs[1], c, sum_hat);
                 trmi_ref_set(&args->outputs[2], c, sum);
-                TRMI_TRY(add_ranks(args->norm_sync, &sum, &sum_hat, err));
+                TRMI_TRY(add_ranks(sync_of(args), &sum, &sum_hat, &count, err));
             }
         }
     }

@@ -1,0 +1,69 @@
+/* exec/shard.h: one rank of a graph that is split over a mesh (plan/shard.h).
+ *
+ *      program: conv2d  EXCHANGE halo  conv2d  ALL_REDUCE  norm_act ...       the same steps on every rank
+ *                           |                     |
+ *      groups:   comm[mask]: the ranks that differ from this one only in the mesh axes of mask
+ */
+#ifndef TRMI_EXEC_SHARD_H
+#define TRMI_EXEC_SHARD_H
+
+#include "trireme/comm.h"
+
+#include "exec/backend.h"
+#include "plan/shard.h"
+
+enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
+
+typedef struct trmi_shard_run trmi_shard_run;
+
+/* What one group of axes shares: a communicator and an exchange of numbers for kernels. */
+typedef struct trmi_shard_group {
+    trmi_norm_sync sync; /* first: the exchange's context is the group */
+    trm_comm *comm;      /* owned */
+    double *all;         /* shared memory */
+    int64_t capacity;    /* numbers of one rank */
+} trmi_shard_group;
+
+struct trmi_shard_run {
+    trm_comm *world;
+    trmi_shard_plan *plan; /* owned */
+    trmi_shard_group groups[TRMI_SHARD_MASKS];
+    char *staging; /* shared memory: what is sent, then what is received */
+    int64_t send_bytes, recv_bytes;
+};
+
+struct trm_exec;
+/* Reads the options: mesh, plan. */
+trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
+/* Before the program is made: completes the plan for this graph. Collective when it is searched. */
+trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
+                               trm_error *err);
+/* What must agree between ranks of a split program. */
+uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
+/* Sums of squares of cut parameters over all ranks: trmi_update_exchange. `context`: the exec. */
+trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
+/* Cut variables, whole, on every rank. Collective. */
+trm_status trmi_shard_gather(struct trm_exec *exec, trm_error *err);
+/* A part of each rank (plain layout), put together on every rank. Collective. */
+trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype, const void *part,
+                               void *whole, trm_error *err);
+/* Takes this rank's parts of what was fed. */
+void trmi_shard_take_inputs(struct trm_exec *exec);
+trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
+/* Is it cut? NULL when not. */
+const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t variable);
+/* After the program is made, before kernels run: groups and staging for all its steps. Collective. */
+trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
+void trmi_shard_close(struct trm_exec *exec);
+
+/* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
+trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
+/* Bytes that an EXCHANGE stages for others: sent, received. */
+void trmi_shard_staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv);
+
+/* The part of a leaf by name; NULL: not split. */
+const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name);
+/* Copies the part `box` out of (or, with `into`, into) a whole tensor in plain layout. */
+void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *box, void *part, size_t element, bool into);
+
+#endif
