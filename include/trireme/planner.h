@@ -54,7 +54,9 @@ typedef struct trm_planner_info {
     double memory_bytes;      /* a rank */
     double lower_bound;       /* no plan of these meshes has a shorter step, by the same costs */
     double gap;               /* (step - bound) / step */
-    double solve_seconds, total_seconds;
+    double solve_seconds;     /* exact solves alone */
+    double search_seconds;    /* spaces and searches of all meshes, the last round */
+    double total_seconds;     /* with measuring and compiling */
     double data_parallel_seconds;
     int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
 } trm_planner_info;

@@ -142,6 +142,11 @@ static const app_flag PLANNER[] = {
 };
 GROUP(planner, "Many ranks", PLANNER);
 
+static const app_flag BENCH_PLAN[] = {
+    {"mesh", APP_TEXT, OPTION(plan_mesh), "8x16x32", "one mesh (default: 8, 2x4, 8x8 and 8x16x32)", 0, 0},
+};
+GROUP(bench_plan, "Mesh", BENCH_PLAN);
+
 static const app_flag SIMULATE[] = {
     {"trace", APP_TEXT, OPTION(plan_trace), "FILE", "write the step for chrome://tracing or Perfetto", 0, 0},
     {"straggler", APP_REAL, OPTION(plan_straggler), "X", "a rank whose operators take X times as long (2)", 1, 1e6},

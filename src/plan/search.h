@@ -264,4 +264,21 @@ typedef struct trmi_found {
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options, trmi_arena *arena, trmi_found *out,
                        trm_error *err);
 
+/* ---- in one call ------------------------------------------------------------------------------------------------ */
+
+typedef struct trmi_auto_options {
+    const trmi_mesh *mesh;         /* NULL: every factorisation of `ranks`, in at most 3 axes */
+    int32_t ranks, hosts;          /* hosts 0 = 1 */
+    trmi_search_mode mode;
+    double memory_bytes;           /* a rank; 0 = any */
+    const trmi_search_costs *costs; /* NULL = roofline and built-in prices; the same on every rank */
+    const trmi_shard_plan *pins;   /* operators that it pins are kept; needs `mesh` */
+} trmi_auto_options;
+
+/* The best plan for a training graph (trmi_shard_graph), never predicted slower than data parallel. All ranks that
+ * call it with equal arguments get equal plans. What does not fit memory_bytes gives INVALID, with the least that would.
+ *   owns  caller: trmi_shard_plan_destroy; *found_step (may be NULL): predicted seconds */
+trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *options, trmi_shard_plan **out,
+                            double *found_step, trm_error *err);
+
 #endif

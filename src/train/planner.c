@@ -275,6 +275,7 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->memory_bytes = m->found.best.measure.bytes;
     out->lower_bound = bound;
     out->gap = (out->step_seconds - bound) / out->step_seconds;
+    out->search_seconds = p->search_seconds;
     out->total_seconds = p->total_seconds;
     out->data_parallel_seconds = m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
     out->meshes = p->meshes_count;

@@ -1,0 +1,78 @@
+/* bench plan: how long the search takes, by mesh: space, exact solves, all of it. Costs are given, not measured,
+ * so that the figures are the search's own. */
+#include "app/app.h"
+#include "app/bench.h"
+
+#include "trireme/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char LINKS[] = "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh, trm_error *err) {
+    enum { REPEATS_MAX = 101 };
+    double search[REPEATS_MAX], solve[REPEATS_MAX];
+    trm_planner_info info;
+    int64_t repeats = app->o.repeats < REPEATS_MAX ? app->o.repeats : REPEATS_MAX;
+    const trm_planner_options options = {.mesh = mesh, .links = LINKS, .no_measure = true, .no_frontier = true};
+    for (int64_t i = 0; i < repeats; i++) {
+        trm_planner *planner;
+        trm_status status = trm_planner_create(model, &options, &planner, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+        trm_planner_describe(planner, &info);
+        trm_planner_destroy(planner);
+        search[i] = info.search_seconds;
+        solve[i] = info.solve_seconds;
+    }
+    qsort(search, (size_t)repeats, sizeof *search, by_value);
+    qsort(solve, (size_t)repeats, sizeof *solve, by_value);
+    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks, search[repeats / 2] * 1e3,
+            search[0] * 1e3, search[repeats - 1] * 1e3, solve[repeats / 2] * 1e3, info.step_seconds * 1e3, 100 * info.gap);
+    app_json_open();
+    app_json_text("bench", "plan");
+    app_json_text("model", app->parsed.arguments[0]);
+    app_json_text("mesh", mesh);
+    app_json_int("ranks", info.ranks);
+    app_json_real("median_seconds", search[repeats / 2]);
+    app_json_real("minimum_seconds", search[0]);
+    app_json_real("maximum_seconds", search[repeats - 1]);
+    app_json_real("solve_seconds", solve[repeats / 2]);
+    app_json_int("repeats", repeats);
+    app_json_real("step_seconds", info.step_seconds);
+    app_json_real("lower_bound", info.lower_bound);
+    app_json_real("gap", info.gap);
+    app_json_machine(0);
+    app_json_close();
+    return TRM_OK;
+}
+
+int app_run_bench_plan(app_context *app) {
+    static const char *const meshes[] = {"8", "2x4", "8x8", "8x16x32"};
+    trm_error err;
+    trm_dataset *data = NULL;
+    app_network network;
+    trm_model_options model;
+    char description[1024];
+    app_settle_data(app);
+    trm_status status = app_dataset_random(app, &data, &err);
+    if (status == TRM_OK) {
+        status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, &err);
+    }
+    app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min", "max", "solves ms", "step ms", "gap");
+    if (status == TRM_OK && app->o.plan_mesh != NULL) {
+        status = measure(app, &model, app->o.plan_mesh, &err);
+    }
+    for (size_t i = 0; status == TRM_OK && app->o.plan_mesh == NULL && i < sizeof meshes / sizeof meshes[0]; i++) {
+        status = measure(app, &model, meshes[i], &err);
+    }
+    trm_dataset_destroy(data);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
