@@ -8,13 +8,31 @@
 extern "C" {
 #endif
 
+/* ---- forecast ---------------------------------------------------------------------------------
+ */
+
+/* Memory that a table of so many rows will need, index and free places included, on all shards.
+ *   errors  INVALID   thread  any */
+TRM_API TRM_MUST_USE trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows,
+                                                int32_t shards, int64_t *bytes, trm_error *err);
+
 /* ---- benchmark ------------------------------------------------------------------------------ */
 
 typedef struct trm_ps_bench_options {
     int64_t rows;       /* 0 = as many 16 x float32 rows as half the memory, at most 16 Mi */
     int64_t batch;      /* keys a call; 0 = 65536 */
     int32_t repeats;    /* 0 = 7 */
-    const char *folder; /* for checkpoints; NULL = the table part only */
+    int32_t shards;     /* of the server; 0 = 1 */
+    const char *folder; /* for checkpoints; NULL = none are measured */
+    /* Instead of all else: a table of so many bytes of memory is filled and trained within a
+     * budget, what does not fit is spilled to `folder`. */
+    int64_t table_bytes;
+    int64_t memory_bytes; /* the budget; 0 = what the table is forecast to need and 5 % more */
+    /* Two hosts: one listens (until the other has measured), the other connects. */
+    const char *listen, *connect;
+    const void *token; /* 32 bytes; needed beyond loopback */
+    trm_dtype wire;    /* 0 = float32 */
+    bool tcp_only;     /* no shared memory on one host */
 } trm_ps_bench_options;
 
 /* Called once per measurement.   name  "read", "update.rowwise_adagrad", ...
@@ -23,8 +41,10 @@ typedef void (*trm_ps_bench_report)(void *context, const char *name, const char 
                                     double median, double minimum, double maximum, int32_t repeats);
 
 /* Measures this machine: plain prefetched gather, keyed reads and updates of a table far larger
- * than the cache, and their ratios to the gather of the same run.
- *   errors  NOMEM, IO   thread  one; uses one core */
+ * than the cache, and their ratios to the gather of the same run; pull and push of a worker at
+ * Criteo's shape (26 keys, width 16, batch 4096) beside a plain gather and update of the same rows;
+ * checkpoints beside training; the start of a server from one.
+ *   errors  NOMEM, IO   thread  one; a server in this process has its own threads */
 TRM_API TRM_MUST_USE trm_status trm_ps_bench(const trm_ps_bench_options *options,
                                              trm_ps_bench_report report, void *context,
                                              trm_error *err);

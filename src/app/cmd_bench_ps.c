@@ -1,7 +1,10 @@
 #include "app/app.h"
 #include "app/bench.h"
 
+#include "trireme/cluster.h"
 #include "trireme/ps_tools.h"
+
+#include <string.h>
 
 static void tell(void *context, const char *name, const char *unit, double median, double minimum,
                  double maximum, int32_t repeats) {
@@ -23,9 +26,25 @@ int app_run_bench_ps(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
     bool given = app_given(&app->parsed, "repeats");
-    const trm_ps_bench_options options = {.rows = o->rows,
-                                          .batch = o->batch_size,
-                                          .repeats = given ? (int32_t)o->repeats : 0,
-                                          .folder = o->output};
+    uint8_t token[32];
+    if (o->token_file != NULL && trm_token_read(o->token_file, token, &err) != TRM_OK) {
+        return app_report(&err);
+    }
+    const char *wire = o->wire == NULL ? "fp32" : o->wire;
+    const trm_ps_bench_options options = {
+        .rows = o->rows,
+        .batch = o->batch_size,
+        .repeats = given ? (int32_t)o->repeats : 0,
+        .shards = (int32_t)o->ps_shards,
+        .folder = o->output,
+        .table_bytes = o->table_bytes,
+        .memory_bytes = o->ps_memory,
+        .listen = o->listen,
+        .connect = o->connect,
+        .token = o->token_file != NULL ? token : NULL,
+        .wire = strcmp(wire, "bf16") == 0   ? TRM_BFLOAT16
+                : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16
+                                            : TRM_FLOAT32,
+        .tcp_only = o->tcp_only};
     return trm_ps_bench(&options, tell, NULL, &err) == TRM_OK ? 0 : app_report(&err);
 }

@@ -266,6 +266,14 @@ static const app_flag BENCH_PS[] = {
     {"batch-size", APP_INT, OPTION(batch_size), "N", "keys a call (65536)", 1, 1e9},
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements (7)", 3, 1e6},
     {"output", APP_TEXT, OPTION(output), "DIR", "also measure checkpoints, there", 0, 0},
+    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of the server that own rows (1)", 1, 256},
+    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "rows and gradients between worker and server (fp32)", 0, 0},
+    {"tcp-only", APP_BOOL, OPTION(tcp_only), NULL, "no shared memory on one host", 0, 0},
+    {"table-bytes", APP_BYTES, OPTION(table_bytes), "BYTES", "instead: fills and trains a table of so much memory", 1e6, 1e15},
+    {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "its budget, the rest is spilled to --output (the forecast and 5 %)", 1e6, 1e15},
+    {"listen", APP_TEXT, OPTION(listen), "HOST:PORT", "instead: a server for --connect, until that has measured", 0, 0},
+    {"connect", APP_TEXT, OPTION(connect), "HOST:PORT", "measures with the server there", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the secret of both, needed beyond loopback", 0, 0},
 };
 GROUP(bench_ps, "Measuring", BENCH_PS);
 

@@ -1,7 +1,5 @@
 /* trm_ps_bench: what a core does with rows, against a plain prefetched gather in the same run. */
-#include "ps/table.h"
-
-#include "trireme/ps_tools.h"
+#include "ps/bench.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -11,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = 101, MEASURES = 4 };
+enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX, MEASURES = 4 };
 
 typedef struct trmi_bench {
     int64_t rows, batch, calls;
@@ -91,13 +89,17 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void report_sorted(trm_ps_bench_report report, void *context, const char *name,
-                          const char *unit, double *values, int32_t count) {
+void trmi_bench_sorted(const trmi_bench_say *say, const char *name, const char *unit,
+                       double *values, int32_t count) {
     qsort(values, (size_t)count, sizeof *values, by_value);
-    report(context, name, unit, values[count / 2], values[0], values[count - 1], count);
+    say->report(say->context, name, unit, values[count / 2], values[0], values[count - 1], count);
 }
 
-static void report_all(trmi_bench *b, trm_ps_bench_report report, void *context) {
+void trmi_bench_one(const trmi_bench_say *say, const char *name, const char *unit, double value) {
+    say->report(say->context, name, unit, value, value, value, 1);
+}
+
+static void report_all(trmi_bench *b, const trmi_bench_say *say) {
     static const char *const ratio_names[] = {NULL, "read.of_gather",
                                               "update.rowwise_adagrad.of_gather"};
     static const char *const names[] = {"gather.plain", "read", "update.rowwise_adagrad"};
@@ -106,14 +108,14 @@ static void report_all(trmi_bench *b, trm_ps_bench_report report, void *context)
         for (int32_t r = 0; r < b->repeats; r++) {
             ratio[r] = b->rate[m][r] / b->rate[0][r];
         }
-        report_sorted(report, context, ratio_names[m], "ratio", ratio, b->repeats);
+        trmi_bench_sorted(say, ratio_names[m], "ratio", ratio, b->repeats);
     }
     for (int m = 0; m < 3; m++) {
-        report_sorted(report, context, names[m], "rows/s", b->rate[m], b->repeats);
+        trmi_bench_sorted(say, names[m], "rows/s", b->rate[m], b->repeats);
     }
-    report_sorted(report, context, "insert", "rows/s", b->rate[3], 1);
+    trmi_bench_sorted(say, "insert", "rows/s", b->rate[3], 1);
     double bytes = (double)b->account.used / (double)b->rows;
-    report(context, "memory", "bytes/row", bytes, bytes, bytes, 1);
+    trmi_bench_one(say, "memory", "bytes/row", bytes);
 }
 
 static void bench_free(trmi_bench *b) {
@@ -156,20 +158,48 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
                                  &b->table, err);
 }
 
-trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,
-                        void *context, trm_error *err) {
+static trm_status bench_table(const trm_ps_bench_options *options, const trmi_bench_say *say,
+                              int64_t *rows, trm_error *err) {
     trmi_bench *b = trmi_alloc(sizeof *b);
     if (b == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
     }
     trm_status status;
     TRMI_TRY_GOTO(status, bench_make(options, b, err), done);
+    *rows = b->rows;
     TRMI_TRY_GOTO(status, fill(b, err), done);
     for (int32_t r = 0; r < b->repeats; r++) {
         TRMI_TRY_GOTO(status, run_once(b, r, err), done);
     }
-    report_all(b, report, context);
+    report_all(b, say);
 done:
     bench_free(b);
     return status;
+}
+
+/* The other end of `connect`, until that has measured. */
+static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *err) {
+    trm_ps_server *server;
+    trm_ps_server_options o = {
+        .listen = options->listen, .shards = options->shards, .token = options->token};
+    TRMI_TRY(trm_ps_server_start(&o, &server, err));
+    trm_status status = trm_ps_server_wait(server, 600);
+    trm_ps_server_stop(server);
+    return status == TRM_OK ? TRM_OK : TRMI_FAIL(err, TRM_TIMEOUT, "nobody has measured for 600 s");
+}
+
+trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,
+                        void *context, trm_error *err) {
+    const trmi_bench_say say = {report, context};
+    int64_t rows = options->rows == 0 ? 2 << 20 : options->rows;
+    if (options->listen != NULL) {
+        return bench_listen(options, err);
+    }
+    if (options->table_bytes > 0) {
+        return trmi_bench_budget(options, &say, err);
+    }
+    if (options->connect == NULL) {
+        TRMI_TRY(bench_table(options, &say, &rows, err));
+    }
+    return trmi_bench_service(options, rows, &say, err);
 }

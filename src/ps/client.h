@@ -53,13 +53,20 @@ typedef struct trmi_unique {
     uint32_t touched;      /* while gradients are summed */
 } trmi_unique;
 
+typedef struct trmi_region {
+    uint64_t first, mask; /* of `map` */
+    int64_t lookups;
+} trmi_region;
+
 struct trm_ps_batch {
     trm_ps_client *client;
     trmi_slice *slices;
     int64_t slice_count, slice_capacity, lookups;
     trmi_unique *uniques;
-    uint32_t *inverse; /* [lookups] */
-    uint32_t *map;
+    uint32_t *inverse;    /* [lookups] */
+    uint32_t *map;        /* a region for each table: its look-ups stay within a near cache */
+    trmi_region *regions; /* [tables] */
+    int64_t region_capacity;
     const uint8_t **value_of; /* [uniques] */
     float *sums;
     int64_t unique_count, unique_capacity, inverse_capacity, map_capacity, value_capacity,

@@ -62,6 +62,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->uniques);
     free(b->inverse);
     free(b->map);
+    free(b->regions);
     free((void *)b->value_of);
     free(b->sums);
     trmi_free(b->answered);
@@ -102,19 +103,76 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 /* ---- unique keys
  * ------------------------------------------------------------------------------------- */
 
+/* Each table gets a power of two of places, at least twice its look-ups. */
 static bool reserve_uniques(trm_ps_batch *b) {
-    int64_t map = 64;
-    while (map < 2 * b->lookups) {
-        map *= 2;
+    uint32_t tables = b->client->table_count;
+    if (!trmi_grow((void **)&b->regions, &b->region_capacity, tables, sizeof *b->regions)) {
+        return false;
     }
-    return trmi_grow((void **)&b->uniques, &b->unique_capacity, b->lookups, sizeof *b->uniques) &&
-           trmi_grow((void **)&b->inverse, &b->inverse_capacity, b->lookups, sizeof *b->inverse) &&
-           trmi_grow((void **)&b->value_of, &b->value_capacity, b->lookups, sizeof *b->value_of) &&
-           trmi_grow((void **)&b->map, &b->map_capacity, map, sizeof *b->map);
+    memset(b->regions, 0, tables * sizeof *b->regions);
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        b->regions[b->slices[s].table].lookups += b->slices[s].count;
+    }
+    uint64_t map = 0;
+    for (uint32_t t = 0; t < tables; t++) {
+        uint64_t size = 64;
+        while (size < 2 * (uint64_t)b->regions[t].lookups) {
+            size *= 2;
+        }
+        b->regions[t].first = map;
+        b->regions[t].mask = size - 1;
+        map += b->regions[t].lookups == 0 ? 0 : size;
+    }
+    bool ok =
+        trmi_grow((void **)&b->uniques, &b->unique_capacity, b->lookups, sizeof *b->uniques) &&
+        trmi_grow((void **)&b->inverse, &b->inverse_capacity, b->lookups, sizeof *b->inverse) &&
+        trmi_grow((void **)&b->value_of, &b->value_capacity, b->lookups, sizeof *b->value_of) &&
+        trmi_grow((void **)&b->map, &b->map_capacity, (int64_t)map, sizeof *b->map);
+    if (ok && map > 0) {
+        memset(b->map, 0, map * sizeof *b->map);
+    }
+    return ok;
+}
+
+/* Numbers the keys of a slice from `uniques` on; returns the next number. */
+static uint32_t number_keys(trm_ps_batch *b, const trmi_slice *slice, uint32_t uniques,
+                            uint32_t *inverse) {
+    enum { AHEAD = 12 };
+    const trm_ps_client *c = b->client;
+    const uint32_t shards = c->shards * c->servers;
+    const trm_placement *placement = &c->tables[slice->table].placement;
+    const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
+    const uint64_t mask = b->regions[slice->table].mask;
+    uint32_t *map = b->map + b->regions[slice->table].first;
+    const uint32_t wanted =
+        (slice->rows != NULL ? WANT_PULL : 0u) | (slice->gradients != NULL ? WANT_PUSH : 0u);
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (mask > 1 << 13 && i + AHEAD < slice->count) {
+            __builtin_prefetch(&map[trmi_key_hash(slice->keys[i + AHEAD]) & mask]);
+        }
+        uint64_t key = slice->keys[i], hash = trmi_key_hash(key), at = hash & mask;
+        uint32_t u;
+        while ((u = map[at]) != 0 && b->uniques[u - 1].key != key) {
+            at = (at + 1) & mask;
+        }
+        if (u == 0) {
+            u = map[at] = ++uniques;
+            uint64_t bucket = hash >> (64 - TRMI_VIRTUAL_BUCKETS_LOG2);
+            uint32_t shard = (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);
+            if (!hashed) {
+                shard = trmi_shard_of_row(placement, key, c->servers, c->shards);
+            }
+            b->uniques[u - 1] = (trmi_unique){
+                .key = key, .table = (uint32_t)slice->table, .shard = shard, .wanted = wanted};
+        } else if (b->uniques[u - 1].wanted != wanted) {
+            b->uniques[u - 1].wanted |= wanted;
+        }
+        inverse[i] = u - 1;
+    }
+    return uniques;
 }
 
 static trm_status deduplicate(trm_ps_batch *b, trm_error *err) {
-    enum { AHEAD = 12 };
     if (b->deduplicated) {
         return TRM_OK;
     }
@@ -122,46 +180,10 @@ static trm_status deduplicate(trm_ps_batch *b, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
                          (long long)b->lookups);
     }
-    const uint32_t shards = b->client->shards * b->client->servers;
-    uint64_t size = 64;
-    while (size < 2 * (uint64_t)b->lookups) {
-        size *= 2;
-    }
-    memset(b->map, 0, size * sizeof *b->map);
     uint32_t uniques = 0, *inverse = b->inverse;
     for (int64_t s = 0; s < b->slice_count; s++) {
-        const trmi_slice *slice = &b->slices[s];
-        uint64_t salt = (uint64_t)slice->table * 0x9E3779B97F4A7C15u;
-        const trm_placement *placement = &b->client->tables[slice->table].placement;
-        const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
-        uint32_t wanted =
-            (slice->rows != NULL ? WANT_PULL : 0u) | (slice->gradients != NULL ? WANT_PUSH : 0u);
-        for (int64_t i = 0; i < slice->count; i++) {
-            if (i + AHEAD < slice->count) {
-                uint64_t ahead = trmi_key_hash(slice->keys[i + AHEAD]) + salt;
-                __builtin_prefetch(&b->map[ahead & (size - 1)]);
-            }
-            uint64_t key = slice->keys[i], hash = trmi_key_hash(key);
-            uint64_t at = (hash + salt) & (size - 1);
-            uint32_t u;
-            while ((u = b->map[at]) != 0 && (b->uniques[u - 1].key != key ||
-                                             b->uniques[u - 1].table != (uint32_t)slice->table)) {
-                at = (at + 1) & (size - 1);
-            }
-            if (u == 0) {
-                u = b->map[at] = ++uniques;
-                uint64_t bucket = hash >> (64 - TRMI_VIRTUAL_BUCKETS_LOG2);
-                uint32_t shard = (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);
-                b->uniques[u - 1] = (trmi_unique){
-                    .key = key,
-                    .table = (uint32_t)slice->table,
-                    .shard = hashed ? shard
-                                    : trmi_shard_of_row(placement, key, b->client->servers,
-                                                        b->client->shards)};
-            }
-            b->uniques[u - 1].wanted |= wanted;
-            *inverse++ = u - 1;
-        }
+        uniques = number_keys(b, &b->slices[s], uniques, inverse);
+        inverse += b->slices[s].count;
     }
     b->unique_count = uniques;
     b->deduplicated = true;

@@ -77,8 +77,8 @@ trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_ro
     if (table < 0 || (uint32_t)table >= client->table_count) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
     }
-    uint32_t shard = trmi_shard_of_row(&client->tables[table].placement, key, client->servers,
-                                       client->shards);
+    uint32_t shard =
+        trmi_shard_of_row(&client->tables[table].placement, key, client->servers, client->shards);
     trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
     trmi_row_layout layout;
     TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
@@ -142,12 +142,14 @@ trm_status trmi_client_lease_check(trm_ps_client *client, int64_t lease, int64_t
 trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t capacity,
                           int32_t *count, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
-    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    TRMI_TRY(
+        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     if (client->order_trailer_bytes % sizeof *workers != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "server 0: a list of workers of %zu bytes",
                          client->order_trailer_bytes);
     }
-    client->stats.global_step = trmi_max_i64(client->stats.global_step, client->order_note.value[1]);
+    client->stats.global_step =
+        trmi_max_i64(client->stats.global_step, client->order_note.value[1]);
     *count = (int32_t)(client->order_trailer_bytes / sizeof *workers);
     int32_t shown = *count < capacity ? *count : capacity;
     memcpy(workers, client->order_trailer, (size_t)shown * sizeof *workers);

@@ -10,6 +10,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+enum { LOAD_AHEAD = 8 };
+
 typedef struct reader {
     const char *path;
     trmi_mapping map;
@@ -96,6 +98,10 @@ static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_cut_filter 
     for (uint32_t i = 0; i < r->block.count; i++) {
         const uint8_t *from = r->body + i * record;
         trmi_row_header head;
+        if (i + LOAD_AHEAD < r->block.count) {
+            memcpy(&head, from + LOAD_AHEAD * record + table->layout.header_offset, sizeof head);
+            trmi_rows_prefetch(&table->rows, head.key);
+        }
         memcpy(&head, from + table->layout.header_offset, sizeof head);
         if (head.version == 0) {
             return bad_block(r, "a dead row among rows", err);

@@ -369,3 +369,23 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
     }
     return (int64_t)bytes;
 }
+
+int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
+    trmi_rows rows = {.stride = layout->stride};
+    int64_t slots = BUCKET_BYTES_AIM / layout->stride;
+    rows.slots = (uint32_t)trmi_min_i64(TRMI_BUCKET_SLOTS, trmi_max_i64(1, slots));
+    rows.bucket_bytes = TRMI_BUCKET_HEAD + (size_t)rows.slots * layout->stride;
+    uint32_t buckets = 1;
+    int64_t pages = 1;
+    /* Hashing fills all pages alike: they grow and split together. */
+    while (pages * (int64_t)buckets * rows.slots * 4 / 5 < count && pages < (int64_t)1 << 40) {
+        if (buckets >= buckets_max(&rows)) {
+            pages *= 2;
+            buckets = buckets / 4 * 3;
+        } else {
+            buckets = larger_size(&rows, buckets);
+        }
+    }
+    return pages * (trmi_account_charge(page_bytes(&rows, buckets)) +
+                    (int64_t)(sizeof(trmi_directory_entry) + sizeof *rows.pages));
+}

@@ -81,9 +81,18 @@ static inline uint32_t trmi_rows_bucket_of(const trmi_rows *rows, const trmi_row
 /* Shrinks a page that is less than a third full. */
 void trmi_rows_shrink(trmi_rows *rows, uint32_t page);
 int64_t trmi_rows_bytes(const trmi_rows *rows);
+/* What so many rows will need. */
+int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count);
 
 static inline const trmi_directory_entry *trmi_rows_entry(const trmi_rows *rows, uint64_t hash) {
     return &rows->directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> (63 - rows->depth)];
+}
+/* The bucket of a key will be wanted soon. */
+static inline void trmi_rows_prefetch(const trmi_rows *rows, uint64_t key) {
+    uint64_t hash = trmi_key_hash(key);
+    const trmi_directory_entry *entry = trmi_rows_entry(rows, hash);
+    uint32_t bucket = (uint32_t)((hash & 0xFFFFFFFFu) * entry->buckets >> 32);
+    __builtin_prefetch(entry->base + bucket * rows->bucket_bytes, 1);
 }
 /* The first bucket of a hash: its low 32 bits, scaled. */
 static inline uint32_t trmi_rows_first(uint64_t hash, uint32_t buckets) {

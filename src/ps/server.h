@@ -43,9 +43,9 @@ typedef enum trmi_order {
     TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
     TRMI_ORDER_BYE,
     TRMI_ORDER_STOP,
-    TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
-                         or 6: one to keep, 7: its begin
-                             answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING */
+    TRMI_ORDER_LEASE,  /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
+                          or 6: one to keep, 7: its begin
+                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING */
     TRMI_ORDER_WORKERS /* answer: trm_ps_worker[] */
 } trmi_order;
 
