@@ -141,6 +141,7 @@ static void save_table(trmi_cut *cut, uint32_t number) {
     trmi_ps_encode_note(&header, NULL, &table->options,
                         append(cut, TRMI_BLOCK_TABLE, number, bytes));
     cut->block->count = 1;
+    cut->block->size = (uint64_t)table->rows.count;
     close_block(cut);
     const trmi_admitter *a = &table->admitter;
     if (a->rule.kind == TRM_ADMIT_COUNT) {

@@ -24,7 +24,7 @@ typedef struct trmi_block {
     uint64_t bytes;  /* of the body, which is padded to 8 */
     uint64_t digest; /* XXH3 of the body, seeded by the rest of this head */
     uint64_t first;
-    uint64_t size; /* BLOOM: counters in all */
+    uint64_t size; /* BLOOM: counters in all; TABLE: rows, a hint */
     uint8_t pad[16];
 } trmi_block;
 _Static_assert(sizeof(trmi_block) == 64, "a block's head is one line");

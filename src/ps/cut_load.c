@@ -16,7 +16,7 @@ typedef struct reader {
     const char *path;
     trmi_mapping map;
     size_t at;
-    uint32_t blocks, cut;
+    uint32_t blocks, cut, shards;
     trmi_block block;
     const uint8_t *body;
 } reader;
@@ -71,7 +71,13 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     }
     TRMI_TRY(trmi_ps_decode_note(r->body, r->block.bytes, &header, &note, &options, err));
     if (r->block.table == shard->table_count) {
-        return trmi_shard_add_table(shard, &options, err);
+        TRMI_TRY(trmi_shard_add_table(shard, &options, err));
+        /* Never more than the file can hold, whatever it says. */
+        int64_t expected =
+            trmi_min_i64((int64_t)(r->block.size & INT64_MAX), (int64_t)r->map.bytes / 32);
+        expected = (int64_t)((double)expected * r->shards / shard->place.shards);
+        trmi_rows_reserve(&shard->tables[r->block.table]->rows, expected);
+        return TRM_OK;
     }
     if (r->block.table > shard->table_count) {
         return bad_block(r, "a table out of order", err);
@@ -181,6 +187,7 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     shard->tick = head.tick;
     shard->clock = head.clock;
     r->cut = head.cut;
+    r->shards = head.shards;
     return TRM_OK;
 }
 

@@ -370,22 +370,64 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
     return (int64_t)bytes;
 }
 
+/* How many pages of how many buckets hold so many rows: hashing fills all pages alike, they grow
+ * and split together. */
+static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *buckets) {
+    *depth = 0;
+    *buckets = 1;
+    while ((int64_t)*buckets * rows->slots * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
+        if (*buckets >= buckets_max(rows)) {
+            ++*depth;
+            *buckets = *buckets / 4 * 3;
+        } else {
+            *buckets = larger_size(rows, *buckets);
+        }
+    }
+}
+
 int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
     trmi_rows rows = {.stride = layout->stride};
     int64_t slots = BUCKET_BYTES_AIM / layout->stride;
+    uint32_t depth, buckets;
     rows.slots = (uint32_t)trmi_min_i64(TRMI_BUCKET_SLOTS, trmi_max_i64(1, slots));
     rows.bucket_bytes = TRMI_BUCKET_HEAD + (size_t)rows.slots * layout->stride;
-    uint32_t buckets = 1;
-    int64_t pages = 1;
-    /* Hashing fills all pages alike: they grow and split together. */
-    while (pages * (int64_t)buckets * rows.slots * 4 / 5 < count && pages < (int64_t)1 << 40) {
-        if (buckets >= buckets_max(&rows)) {
-            pages *= 2;
-            buckets = buckets / 4 * 3;
-        } else {
-            buckets = larger_size(&rows, buckets);
-        }
+    shape_for(&rows, count, &depth, &buckets);
+    return (trmi_account_charge(page_bytes(&rows, buckets)) +
+            (int64_t)(sizeof(trmi_directory_entry) + sizeof *rows.pages))
+           << depth;
+}
+
+void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
+    uint32_t depth, buckets;
+    shape_for(rows, count, &depth, &buckets);
+    if (rows->count > 0 || rows->depth > 0 || (depth == 0 && buckets <= rows->pages[0].buckets)) {
+        return;
     }
-    return pages * (trmi_account_charge(page_bytes(&rows, buckets)) +
-                    (int64_t)(sizeof(trmi_directory_entry) + sizeof *rows.pages));
+    size_t pages = (size_t)1 << depth;
+    trmi_rows larger = *rows;
+    larger.directory = trmi_account_alloc(rows->account, pages * sizeof *larger.directory);
+    larger.pages = trmi_account_alloc(rows->account, pages * sizeof *larger.pages);
+    larger.depth = depth;
+    larger.page_count = 0;
+    larger.page_capacity = (uint32_t)pages;
+    bool ok = larger.directory != NULL && larger.pages != NULL;
+    for (; ok && larger.page_count < pages; larger.page_count++) {
+        trmi_rows_page *page = &larger.pages[larger.page_count];
+        ok = empty_page(&larger, buckets, depth, page);
+        if (!ok) {
+            break;
+        }
+        larger.directory[larger.page_count] = (trmi_directory_entry){
+            .base = page->base, .buckets = buckets, .page = larger.page_count};
+    }
+    trmi_rows *unused = ok ? rows : &larger; /* without room it grows as it goes */
+    for (uint32_t i = 0; unused->pages != NULL && i < unused->page_count; i++) {
+        free_page(unused, &unused->pages[i]);
+    }
+    trmi_account_free(rows->account, unused->pages, unused->page_capacity * sizeof *rows->pages);
+    trmi_account_free(rows->account, unused->directory,
+                      ((size_t)1 << unused->depth) * sizeof *rows->directory);
+    if (ok) {
+        *rows = larger;
+    }
 }

@@ -81,6 +81,8 @@ static inline uint32_t trmi_rows_bucket_of(const trmi_rows *rows, const trmi_row
 /* Shrinks a page that is less than a third full. */
 void trmi_rows_shrink(trmi_rows *rows, uint32_t page);
 int64_t trmi_rows_bytes(const trmi_rows *rows);
+/* Makes an empty table as large as so many rows will make it, if the budget allows. */
+void trmi_rows_reserve(trmi_rows *rows, int64_t count);
 /* What so many rows will need. */
 int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count);
 
