@@ -250,10 +250,9 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
                 continue;
             }
             status = TRMI_FAIL(err, TRM_INVALID,
-                               "%s/%s: a log of %u servers with %u shards; this job has %d with "
+                               "%s: a log of %u servers with %u shards; this job has %d with "
                                "%u: start once as before, take a checkpoint, then change",
-                               path, entry->d_name, servers, shards, server->options.servers,
-                               server->shards);
+                               path, servers, shards, server->options.servers, server->shards);
         }
         *newest =
             server_number == (unsigned)server->options.server && cut > *newest ? cut : *newest;
