@@ -309,7 +309,8 @@ typedef struct trm_ps_lease {
 typedef struct trm_ps_push_options {
     float rate_scale; /* times the tables' learning rates: a schedule; 0 = 1 */
     /* This push used the samples of `lease` up to `position` (exclusive); id 0 = none. Both count
-     * together or not at all; a push under a lease that was lost is refused: CANCELLED. */
+     * together or not at all; a push under a lease that was lost is refused: CANCELLED. With several
+     * servers such a push waits for the answer of server 0. */
     trm_ps_lease lease;
     int64_t position;
 } trm_ps_push_options;

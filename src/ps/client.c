@@ -238,9 +238,6 @@ static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_
             continue;
         }
         p->sequence = 0;
-        if (peer->number == 0 && header->status == TRM_OK) {
-            client->lease_sure = p->sent > client->lease_sure ? p->sent : client->lease_sure;
-        }
         client->stats.repeated += header->status == TRM_OK && note->value[13] == 0;
         client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[1]);
         if (header->status != TRM_OK && client->push_err.status == TRM_OK) {

@@ -103,8 +103,6 @@ struct trm_ps_client {
     trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
     trm_error push_err;
     int64_t last_lease;   /* the newest that this worker was told of */
-    double lease_seconds; /* after which a silent worker loses them */
-    double lease_sure;    /* when the newest message was sent that kept them */
     /* the one control request under way */
     uint64_t order;
     bool order_answered;
@@ -132,10 +130,6 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_
 trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);
-/* Makes sure that a lease is still this worker's before gradients made under it go to several
- * servers: server 0 alone knows.   errors  CANCELLED, as order */
-trm_status trmi_client_lease_check(trm_ps_client *client, int64_t lease, int64_t position,
-                                   trm_error *err);
 /* An order in two steps, so that several servers work at once. */
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                                   const trmi_ps_note *note, const trm_table_options *table,

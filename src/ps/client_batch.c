@@ -631,6 +631,29 @@ static trm_status push_failed(trm_ps_client *c, trm_error *err) {
     return status;
 }
 
+/* Server 0 alone knows whose a lease is: the other servers get gradients made under it after server
+ * 0 has taken them. When it refuses, nobody gets them. */
+static trm_status hear_of_lease(trm_ps_client *c, trmi_pending **messages, uint64_t sequence,
+                                double deadline, trm_error *err) {
+    while (messages[0]->sequence == sequence) {
+        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+    }
+    if (c->push_err.status != TRM_CANCELLED) {
+        return TRM_OK;
+    }
+    /* Their windows must have no hole: they get the push without its rows. */
+    for (uint32_t s = 1; s < c->servers; s++) {
+        trmi_ps_header header;
+        TRMI_TRY(trmi_ps_decode_header(messages[s]->data, messages[s]->bytes, &header, err));
+        header.section_count = 0;
+        trmi_ps_encode(&header, NULL, c->widths, messages[s]->data);
+        messages[s]->bytes = trmi_ps_size(TRMI_PS_PUSH, c->options.wire, NULL, 0, c->widths);
+        TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes, deadline,
+                                  err));
+    }
+    return push_failed(c, err);
+}
+
 trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
     trm_ps_client *c = b->client;
     double deadline = trmi_client_deadline(c);
@@ -646,9 +669,6 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
         }
     }
     TRMI_TRY(push_failed(c, err));
-    if (options != NULL && options->lease.id != 0) {
-        TRMI_TRY(trmi_client_lease_check(c, options->lease.id, options->lease.begin, err));
-    }
     TRMI_TRY(arrange(b, &b->push, WANT_PUSH, WANT_PUSH, err));
     b->index = b->index < 0 ? c->next_batch++ : b->index;
     trmi_ps_header header = {.kind = TRMI_PS_PUSH,
@@ -677,6 +697,9 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
             if (messages[s]->sequence == header.sequence) {
                 status = trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
                                           deadline, err);
+            }
+            if (s == 0 && c->servers > 1 && header.extra[0] != 0 && status == TRM_OK) {
+                status = hear_of_lease(c, messages, header.sequence, deadline, err);
             }
         }
     }

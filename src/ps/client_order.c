@@ -112,7 +112,6 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     if (client->reader) {
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it gets no samples");
     }
-    double asked = trmi_os_now();
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     const int64_t *v = client->order_note.value;
@@ -121,21 +120,6 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     }
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
     client->last_lease = lease->id;
-    client->lease_seconds = options->timeout_seconds == 0 ? 60 : options->timeout_seconds;
-    client->lease_sure = asked;
-    return TRM_OK;
-}
-
-trm_status trmi_client_lease_check(trm_ps_client *client, int64_t lease, int64_t position,
-                                   trm_error *err) {
-    double asked = trmi_os_now();
-    if (client->servers == 1 || asked - client->lease_sure < client->lease_seconds / 2) {
-        return TRM_OK;
-    }
-    trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, [6] = lease, [7] = position}};
-    TRMI_TRY(
-        trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    client->lease_sure = asked;
     return TRM_OK;
 }
 

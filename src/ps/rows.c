@@ -375,6 +375,7 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
 static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *buckets) {
     *depth = 0;
     *buckets = 1;
+    count += count / 64; /* nearly alike: the fullest pages are ahead */
     while ((int64_t)*buckets * rows->slots * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
         if (*buckets >= buckets_max(rows)) {
             ++*depth;

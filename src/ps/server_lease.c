@@ -108,11 +108,6 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
         return;
     }
-    if (r->note.value[6] != 0) {
-        (void)!trmi_lease_progress(server->leases, r->note.value[6], r->header.worker,
-                                   r->note.value[7], trmi_os_now(), &r->err);
-        return;
-    }
     /* A lease whose answer was lost on the way: nobody knows of it. */
     trm_status status =
         trmi_lease_drop_after(server->leases, r->header.worker, r->note.value[5], &r->err);
