@@ -58,10 +58,10 @@ typedef struct app_options {
     app_click_flags click;
     /* parameter servers */
     int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
-    const char *mode, *dense, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
+    const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *token_file, *listen, *connect;
     bool tcp_only;
-    bool evaluator, check, no_ps_log;
+    bool evaluator, check, no_ps_log, hybrid;
     /* planning */
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;

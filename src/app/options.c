@@ -205,7 +205,7 @@ static const app_flag ROLES[] = {
     {"ps", APP_INT, OPTION(servers), "N", "parameter servers: starts them and -n workers on this machine", 1, 256},
     {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K", "how far workers may run apart (async)", 0, 0},
     {"evaluator", APP_BOOL, OPTION(evaluator), NULL, "also start a process that evaluates each checkpoint", 0, 0},
-    {"dense", APP_CHOICE, OPTION(dense), "ps|allreduce", "where dense parameters are (ps); allreduce: only tables on servers", 0, 0},
+    {"hybrid", APP_BOOL, OPTION(hybrid), NULL, "dense parameters are reduced among the workers; only tables are on servers", 0, 0},
     {"placement", APP_CHOICE, OPTION(placement), "by_hash|round_robin|by_size", "of dense variables on servers (by_hash: rows spread over all)", 0, 0},
     {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
@@ -302,7 +302,6 @@ void app_defaults(app_options *o) {
     o->plan_straggler = 2;
     o->plan_largest = 16384;
     o->mode = "async";
-    o->dense = "ps";
     o->placement = "by_hash";
     o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */

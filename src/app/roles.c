@@ -114,7 +114,7 @@ static trm_status resolve(role *r, trm_error *err) {
 
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
-    trm_ps_strategy strategy = {.hybrid = strcmp(o->dense, "allreduce") == 0,
+    trm_ps_strategy strategy = {.hybrid = o->hybrid,
                                 .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
                                         : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
                                                                        : TRM_FLOAT32,

@@ -92,6 +92,8 @@ trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, 
     return status;
 }
 
+enum { NEAR_THE_END = 16 }; /* updates */
+
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 static trm_status read_batch(run *r, const trm_batch **batch, trm_error *err) {
@@ -194,6 +196,10 @@ static trm_status update(run *r, trm_error *err) {
         return trmi_remote_push(remote, r->p.learning_rate, err);
     }
     TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
+    int64_t limit = r->options->steps;
+    if (limit > 0 && trmi_remote_step(remote) + NEAR_THE_END >= (uint64_t)limit) {
+        TRMI_TRY(trmi_remote_flush(remote, err)); /* to hear of the others in time */
+    }
     trm_exec_set_step(exec, trmi_remote_step(remote));
     return TRM_OK;
 }

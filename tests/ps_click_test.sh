@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Recommendation models with their tables on servers: the numbers of one device, from the command line.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+data="--data clicks --table-rows 1000 --synth-train 10240 --synth-test 2000"
+# shellcheck disable=SC2086
+train() { "$trireme" train $data --steps 10 --json "$@" 2> err || fail "$*: $(tail -n 3 err)"; }
+same() { # FILE FILE TOLERANCE: the last evaluations agree
+    python3 - "$@" << 'END' || fail "$1 and $2 differ"
+import json, sys
+a, b = ([json.loads(l) for l in open(f) if '"eval"' in l][-1] for f in sys.argv[1:3])
+for key in ("loss", "auc", "calibration"):
+    assert abs(a[key] - b[key]) < float(sys.argv[3]), (key, a[key], b[key])
+END
+}
+# Adagrad is the same rule on both sides; Adam's rows have epsilon elsewhere (trireme/ps.h).
+for case in "widedeep 1e-6" "deepfm 1e-4"; do
+    model=${case% *} tolerance=${case#* }
+    train "$model" --batch-size 1024 > one.json
+    train "$model" --batch-size 512 -n 2 --ps 2 --mode sync --output "$model" > sync.json
+    same one.json sync.json "$tolerance"
+done
+train widedeep --batch-size 1024 > one.json
+train widedeep --batch-size 512 -n 2 --ps 1 --mode sync --hybrid --output hybrid > hybrid.json
+same one.json hybrid.json 1e-6
+train widedeep --batch-size 512 -n 2 --ps 1 --output async > async.json
+python3 -c 'import json
+done = [json.loads(l) for l in open("async.json") if "\"done\"" in l][-1]
+assert done["least_updates"] == done["most_updates"] == done["global_step"] and 10 <= done["global_step"] <= 12, done' || fail "asynchronous: $(grep done async.json)"
+"$trireme" eval widedeep $data --batch-size 512 --checkpoint hybrid --json > eval.json || fail "eval"
+same hybrid.json eval.json 1e-6
+exit $failed
