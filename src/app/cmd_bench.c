@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_STEPS = 2 };
+enum { WARM_STEPS = 2, LOSSES = 40 };
 
 /* ---- bench train ----------------------------------------------------------------------------------- */
 
@@ -16,7 +16,7 @@ typedef struct stopwatch {
     int64_t count, room;
     double first_step, first_step_done; /* its begin and its end, since the program began */
     double program_begin;
-    double loss, warm_seconds, overall; /* of the last step; when the warm ones ended; samples a second since */
+    double loss[LOSSES], warm_seconds, overall; /* of the last steps; when the warm ones ended; samples a second since */
     int64_t samples;
 } stopwatch;
 
@@ -27,7 +27,7 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
         w->first_step_done = trm_now_seconds() - w->program_begin;
         w->first_step = w->first_step_done - p->step_seconds;
     }
-    w->loss = (double)p->loss;
+    w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
     if (p->global_step == WARM_STEPS) {
         w->warm_seconds = p->seconds;
@@ -70,7 +70,11 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     if (app_is_recommender(name)) {
         app_json_text("preset", o->click.preset);
         app_json_int("samples", w->samples);
-        app_json_real("loss", w->loss);
+        double loss = 0;
+        for (int i = 0; i < LOSSES; i++) {
+            loss += w->loss[i] / LOSSES;
+        }
+        app_json_real("mean_loss", loss); /* of the last 40 steps: five times each batch */
         app_json_real("overall_samples_per_second", w->overall); /* what is between the steps included */
     } else {
         app_json_int("image_size", o->image_size);
