@@ -56,6 +56,8 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
     return x;
 }
 
+enum { ROWS_AHEAD = 16 };
+
 #define SLOTS_OF_sgd 0
 #define SLOTS_OF_momentum 1
 #define SLOTS_OF_nesterov 1
@@ -100,6 +102,22 @@ static inline lane ftrl(const trmi_rule *r, lane x) {
             if (slots > 1) {                                                                       \
                 vf_store_n(s1 + i, n, x.s1);                                                       \
             }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    static void name##_rows(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
+                            const int64_t *at, int64_t rows, int64_t width) {                      \
+        const int slots = SLOTS_OF_##name;                                                         \
+        for (int64_t i = 0; i < rows; i++) {                                                       \
+            int64_t next = at[i + ROWS_AHEAD < rows ? i + ROWS_AHEAD : rows - 1];                  \
+            __builtin_prefetch(w + next, 1);                                                       \
+            if (slots > 0) {                                                                       \
+                __builtin_prefetch(s0 + next, 1);                                                  \
+            }                                                                                      \
+            if (slots > 1) {                                                                       \
+                __builtin_prefetch(s1 + next, 1);                                                  \
+            }                                                                                      \
+            name##_pass(r, w + at[i], g + i * width, slots > 0 ? s0 + at[i] : s0,                  \
+                        slots > 1 ? s1 + at[i] : s1, width);                                       \
         }                                                                                          \
     }
 
@@ -149,6 +167,13 @@ const trmi_update_kernels UPDATE_TABLE = {
              [TRM_LARS] = lars_pass,
              [TRM_ADAGRAD] = adagrad_pass,
              [TRM_FTRL] = ftrl_pass},
+    .rows = {[TRM_SGD] = sgd_rows,
+             [TRM_MOMENTUM] = momentum_rows,
+             [TRM_NESTEROV] = nesterov_rows,
+             [TRM_ADAM] = adam_rows,
+             [TRM_LARS] = lars_rows,
+             [TRM_ADAGRAD] = adagrad_rows,
+             [TRM_FTRL] = ftrl_rows},
     .squares = squares,
     .accumulate = accumulate,
 };

@@ -25,8 +25,13 @@ typedef struct trmi_rule {
 typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, float *slot0,
                                float *slot1, int64_t count);
 
+/* Rows of `width` at w + at[i] (and so in the slots); their gradients lie side by side in g. */
+typedef void (*trmi_rule_rows)(const trmi_rule *rule, float *w, const float *g, float *slot0,
+                               float *slot1, const int64_t *at, int64_t rows, int64_t width);
+
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS];
+    trmi_rule_rows rows[TRMI_OPTIMIZERS];
     /* Sum of squares in float: not finite when an element is not (or is too large to square). */
     float (*squares)(const float *x, int64_t count);
     void (*accumulate)(float *sum, const float *x, int64_t count, float scale, bool first);

@@ -2,8 +2,8 @@
  *
  *      ids  [7 2 7 9]  --sort-->  2 | 7 7 | 9      groups of equal ids (update_sort.c)
  *      rows [a b c d]             b | a+c | d      summed in the batch's order
- *                                                  64 groups at a time: table and slots are gathered,
- *                                                  the rule runs over them as one stretch, and back
+ *                                                  64 groups at a time: the rule runs over each row, or
+ *                                                  over all of them gathered, where rows are narrow
  */
 #include "exec/update_state.h"
 
@@ -15,7 +15,8 @@
 
 enum {
     GROUPS = TRMI_UPDATE_GROUPS,
-    COLUMNS = 32, /* of a row, at a time */
+    NARROW = 16,  /* rows of fewer numbers are gathered */
+    FIRST = 16,   /* rows of a chunk that nobody has prefetched yet */
     AHEAD = 12,   /* rows of gradients to prefetch */
     ALONE = 8     /* chunks that are not worth waking threads for */
 };
@@ -136,56 +137,54 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
 
 /* ---- the update ------------------------------------------------------------------------------------- */
 
-/* Columns of some rows of one array, side by side in `block`. */
-static void gather(const float *from, const int64_t *at, int64_t rows, int64_t n, float *block) {
+/* Narrow rows of one array, side by side in `block`. */
+static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width, float *block) {
     for (int64_t i = 0; i < rows; i++) {
-        memcpy(block + i * n, from + at[i], (size_t)n * sizeof *block);
+        for (int64_t j = 0; j < width; j++) {
+            block[i * width + j] = from[at[i] + j];
+        }
     }
 }
-static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t n, float *to) {
+static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t width, float *to) {
     for (int64_t i = 0; i < rows; i++) {
-        memcpy(to + at[i], block + i * n, (size_t)n * sizeof *block);
+        for (int64_t j = 0; j < width; j++) {
+            to[at[i] + j] = block[i * width + j];
+        }
     }
 }
 
-/* The rule on columns [column, column + n) of the rows at at[0 .. rows). */
-static void update_block(const trmi_update *u, const trmi_rule *rule, float *parameters,
-                         const float *sums, int64_t width, int64_t *at, int64_t rows, int64_t n) {
-    float w[GROUPS * COLUMNS], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * COLUMNS], own[GROUPS * COLUMNS] = {0};
-    const float *g = sums;
-    gather(parameters, at, rows, n, w);
+/* Rows of fewer numbers than a vector has: gathered, so that the rule runs over them as one stretch. */
+static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
+                          const float *sums, const int64_t *at, int64_t rows, int64_t width) {
+    float w[GROUPS * NARROW], slot[TRMI_UPDATE_SLOTS_MAX][GROUPS * NARROW];
+    gather(parameters, at, rows, width, w);
     for (int32_t s = 0; s < u->slots_count; s++) {
-        gather(u->slots[s], at, rows, n, slot[s]);
+        gather(u->slots[s], at, rows, width, slot[s]);
     }
-    if (n != width) {
-        for (int64_t i = 0; i < rows; i++) {
-            memcpy(own + i * n, sums + i * width, (size_t)n * sizeof *own);
-        }
-        g = own;
-    }
-    u->kernels->rule[u->options.kind](rule, w, g, slot[0], slot[1], rows * n);
-    scatter(w, at, rows, n, parameters);
+    u->kernels->rule[u->options.kind](rule, w, sums, slot[0], slot[1], rows * width);
+    scatter(w, at, rows, width, parameters);
     for (int32_t s = 0; s < u->slots_count; s++) {
-        scatter(slot[s], at, rows, n, u->slots[s]);
+        scatter(slot[s], at, rows, width, u->slots[s]);
     }
 }
 
 static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
                          int64_t chunk, float *parameters, int64_t offset, int64_t width) {
     int64_t at[GROUPS], begin = chunk * GROUPS, rows = chunk_end(r->order, chunk) - begin;
+    const float *sums = r->sums + begin * width;
     for (int64_t i = 0; i < rows; i++) {
         at[i] = offset + (int64_t)(r->order->keys[r->order->start[begin + i]] >> 32) * width;
-        __builtin_prefetch(parameters + at[i], 1);
-        for (int32_t s = 0; s < u->slots_count; s++) {
-            __builtin_prefetch(u->slots[s] + at[i], 1);
+        if (width < NARROW || i < FIRST) {
+            __builtin_prefetch(parameters + at[i], 1);
+            for (int32_t s = 0; s < u->slots_count; s++) {
+                __builtin_prefetch(u->slots[s] + at[i], 1);
+            }
         }
     }
-    for (int64_t column = 0; column < width; column += COLUMNS) {
-        int64_t n = width - column < COLUMNS ? width - column : COLUMNS;
-        update_block(u, rule, parameters, r->sums + begin * width + column, width, at, rows, n);
-        for (int64_t i = 0; i < rows; i++) {
-            at[i] += n;
-        }
+    if (width < NARROW) {
+        update_narrow(u, rule, parameters, sums, at, rows, width);
+    } else {
+        u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at, rows, width);
     }
 }
 
