@@ -129,6 +129,22 @@ RULE(lars)
 RULE(adagrad)
 RULE(ftrl)
 
+static void sum_rows(const float *from, const uint64_t *keys, int64_t count, int64_t ahead, int64_t width,
+                     float *sum) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t next = i + ROWS_AHEAD < count + ahead ? i + ROWS_AHEAD : count + ahead - 1;
+        __builtin_prefetch(from + (int64_t)(uint32_t)keys[next] * width);
+    }
+    for (int64_t j = 0; j < width; j += VL) {
+        int n = width - j < VL ? (int)(width - j) : VL;
+        vf total = vf_lanes(from + (int64_t)(uint32_t)keys[0] * width, j, 0, n);
+        for (int64_t i = 1; i < count; i++) {
+            total = vf_add(total, vf_lanes(from + (int64_t)(uint32_t)keys[i] * width, j, 0, n));
+        }
+        vf_put_lanes(sum, j, 0, n, total);
+    }
+}
+
 /* Four independent sums hide the latency; a short vector's tail joins the first. */
 static float squares(const float *x, int64_t count) {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
@@ -174,6 +190,7 @@ const trmi_update_kernels UPDATE_TABLE = {
              [TRM_LARS] = lars_rows,
              [TRM_ADAGRAD] = adagrad_rows,
              [TRM_FTRL] = ftrl_rows},
+    .sum_rows = sum_rows,
     .squares = squares,
     .accumulate = accumulate,
 };

@@ -17,7 +17,6 @@ enum {
     GROUPS = TRMI_UPDATE_GROUPS,
     NARROW = 16,  /* rows of fewer numbers are gathered */
     FIRST = 16,   /* rows of a chunk that nobody has prefetched yet */
-    AHEAD = 12,   /* rows of gradients to prefetch */
     ALONE = 8     /* chunks that are not worth waking threads for */
 };
 
@@ -58,20 +57,19 @@ static int64_t chunk_end(const trmi_update_rows *order, int64_t chunk) {
 
 /* ---- before the update: sums and squares ----------------------------------------------------------- */
 
-static void sum_groups(const trmi_update_rows *order, int64_t chunk, const float *rows, int64_t width,
-                       float *sums) {
+static void sum_groups(const trmi_update *u, const trmi_update_rows *order, int64_t chunk,
+                       const float *rows, int64_t width, float *sums) {
     int64_t last = order->start[chunk_end(order, chunk)];
     for (int64_t group = chunk * GROUPS; group < chunk_end(order, chunk); group++) {
-        float *sum = sums + group * width;
         int64_t begin = order->start[group], end = order->start[group + 1];
-        for (int64_t i = begin; i < end; i++) {
-            const float *row = rows + (int64_t)(uint32_t)order->keys[i] * width;
-            if (i + AHEAD < last) {
-                __builtin_prefetch(rows + (int64_t)(uint32_t)order->keys[i + AHEAD] * width);
+        if (width == 1) {
+            float sum = rows[(uint32_t)order->keys[begin]];
+            for (int64_t i = begin + 1; i < end; i++) {
+                sum += rows[(uint32_t)order->keys[i]];
             }
-            for (int64_t j = 0; j < width; j++) {
-                sum[j] = i == begin ? row[j] : sum[j] + row[j];
-            }
+            sums[group] = sum;
+        } else {
+            u->kernels->sum_rows(rows, order->keys + begin, end - begin, last - end, width, sums + group * width);
         }
     }
 }
@@ -116,7 +114,7 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
 #pragma omp parallel for schedule(dynamic, 4) if (chunks > ALONE)
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
         int64_t begin = chunk * GROUPS;
-        sum_groups(r->order, chunk, rows, width, r->sums);
+        sum_groups(u, r->order, chunk, rows, width, r->sums);
         r->squares[chunk] =
             sum_of_squares(u, r->sums + begin * width, (chunk_end(r->order, chunk) - begin) * width);
     }
