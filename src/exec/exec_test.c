@@ -318,6 +318,44 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec_destroy(train);
 }
 
+/* A pool or a norm that comes first does not stay in the plain layout, which only the reference computes in. */
+static void image_operators_run_channels_last(void **state) {
+#ifdef TRIREME_ONEDNN
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, CHANNELS, SIZE, SIZE));
+    x = trm_batch_norm(g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
+                       trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                       trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
+                       trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
+    x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
+    x = trm_max_pool(g, x, &(trm_pool_options){.kernel = {2, 2}});
+    int32_t all[] = {0, 1, 2, 3};
+    trm_exec_options options = {.loss = trm_reduce_mean(g, x, all, 4, false), .backend = "onednn", .tuning_file = ""};
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    int seen = 0;
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        const trmi_step *step = &exec->program->steps[i];
+        bool image = step->op_kind == TRMI_OP_BATCH_NORM || step->op_kind == TRMI_OP_BATCH_NORM_GRAD ||
+                     step->op_kind == TRMI_OP_NORM_ACT || step->op_kind == TRMI_OP_NORM_ACT_GRAD ||
+                     step->op_kind == TRMI_OP_AVG_POOL || step->op_kind == TRMI_OP_AVG_POOL_GRAD ||
+                     step->op_kind == TRMI_OP_MAX_POOL || step->op_kind == TRMI_OP_MAX_POOL_GRAD;
+        if (step->kind == TRMI_STEP_OP && image) {
+            assert_int_equal(exec->program->buffers[step->inputs[0]].layout, TRMI_CHANNELS_LAST);
+            seen++;
+        }
+    }
+    assert_int_equal(seen, 6);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    trm_exec_destroy(exec);
+    trm_graph_destroy(g);
+#else
+    skip();
+#endif
+}
+
 /* must_keep_origin_dtype makes no cast; allow_mix_precision computes in bfloat16 and keeps parameters. */
 static void precisions_are_what_they_say(void **state) {
     static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_ORIGIN, TRM_PRECISION_MIXED};
@@ -348,6 +386,7 @@ static void precisions_are_what_they_say(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(precisions_are_what_they_say),
+        cmocka_unit_test(image_operators_run_channels_last),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(fusion_changes_nothing),
         cmocka_unit_test(expanded_loss_equals_fused),

@@ -26,6 +26,7 @@ static const trmi_peak_kernels *kernels(void) {
 /* Flops per second of all threads together, the best of a few trials. */
 static double arithmetic(loop *run, int threads) {
     double best = 0;
+    (void)threads; /* without OpenMP */
     for (int t = 0; t < TRIALS; t++) {
         double flops = 0, begin = trmi_os_now();
 #pragma omp parallel num_threads(threads) reduction(+ : flops)

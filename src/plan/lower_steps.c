@@ -201,6 +201,30 @@ static void lower_leaf(lowering *l, const trmi_op *op) {
     l->at[layout][value] = add_buffer(l, value, layout, arena);
 }
 
+/* Operators that back-ends compute in channels-last: worth a reorder of a plain input. */
+static bool prefers_channels_last(trmi_op_kind kind) {
+    switch (kind) {
+    case TRMI_OP_CONV2D:
+    case TRMI_OP_CONV2D_GRAD_DATA:
+    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
+    case TRMI_OP_BATCH_NORM:
+    case TRMI_OP_BATCH_NORM_INFER:
+    case TRMI_OP_BATCH_NORM_GRAD:
+    case TRMI_OP_NORM_ACT:
+    case TRMI_OP_NORM_ACT_APPLY:
+    case TRMI_OP_NORM_ACT_INFER:
+    case TRMI_OP_NORM_ACT_GRAD:
+    case TRMI_OP_MAX_POOL:
+    case TRMI_OP_MAX_POOL_GRAD:
+    case TRMI_OP_AVG_POOL:
+    case TRMI_OP_AVG_POOL_GRAD:
+    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Channels-last where the operator can, and either computes in it or is already in it. */
 static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     bool has_image = false, any_last = false;
@@ -213,9 +237,7 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     for (int32_t i = 0; i < op->outputs_count; i++) {
         has_image = has_image || l->graph->values[op->outputs[i]].shape.rank == 4;
     }
-    bool prefers = op->kind == TRMI_OP_CONV2D || op->kind == TRMI_OP_CONV2D_GRAD_DATA ||
-                   op->kind == TRMI_OP_CONV2D_GRAD_WEIGHTS || op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
-    return has_image && (any_last || prefers) && supports(l, op, TRMI_CHANNELS_LAST)
+    return has_image && (any_last || prefers_channels_last(op->kind)) && supports(l, op, TRMI_CHANNELS_LAST)
                ? TRMI_CHANNELS_LAST
                : TRMI_PLAIN;
 }

@@ -37,6 +37,7 @@ typedef struct gather_conv {
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
+    int chunk; /* tasks dealt together: neighbours go to one thread, whose prefetches reach into the next */
 } gather_conv;
 
 /* A thread's part of the scratch. */
@@ -208,8 +209,6 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
 
 static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
     float *packed = (float *)args->scratch;
-    /* Neighbours go to one thread, whose prefetches reach into the next, while there are many. */
-    int chunk = c->tasks_count >= 16 * (int64_t)c->threads ? 4 : 1;
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
@@ -217,7 +216,7 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
         pack_all(c, args->weights, packed);
-#pragma omp for schedule(dynamic, chunk)
+#pragma omp for schedule(dynamic, c->chunk)
         for (int64_t i = 0; i < c->tasks_count; i++) {
             run_rows(c, args, input, out, packed, &c->tasks[i], &w);
         }
@@ -306,6 +305,7 @@ static bool plan_tall(gather_conv *c) {
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         c->tasks_count += (c->g.groups[i].rows + most - 1) / most;
     }
+    c->chunk = c->tasks_count >= 16 * (int64_t)c->threads ? 4 : 1; /* while there are many */
     c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
     c->block_at =
         trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
