@@ -95,7 +95,7 @@ typedef struct trm_collective {
     const int64_t *recv_counts; /* TRM_ALLTOALLV: what each rank sends to this one */
     const int64_t *displacements;
     const int64_t *recv_displacements;
-    const char *tag; /* names the tensor in errors and reports; first 23 characters kept; may be NULL */
+    const char *tag; /* names the tensor in errors and reports; first 39 characters kept; may be NULL */
 } trm_collective;
 
 /* How sums are ordered. FALSE: fastest. TRUE: equal bits from run to run with equal ranks and hosts.

@@ -168,7 +168,8 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
         return app_fail(err, TRM_NOMEM, "no memory");
     }
     app->ranks = r;
-    trm_status status = trm_cluster_join(cluster, NULL, &r->bootstrap, err);
+    const trm_join_options join = {.timeout_seconds = app->o.start_timeout};
+    trm_status status = trm_cluster_join(cluster, &join, &r->bootstrap, err);
     if (status == TRM_OK) {
         const trm_comm_options options = {.engine = app->o.engine, .algorithm = app->o.algorithm,
                                           .deterministic = order_of(app)};

@@ -32,7 +32,7 @@ struct trm_request {
     trmi_wait wait;
     int64_t message_count, message_capacity;
     const char *tag; /* of messages, as op.tag of a collective */
-    char kept_tag[24]; /* the copy of a started operation */
+    char kept_tag[40]; /* the copy of a started operation */
     _Atomic uint32_t done; /* futex word */
     trm_status status;
     trm_error error;

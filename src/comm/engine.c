@@ -58,14 +58,14 @@ const char *trmi_op_format(const trmi_op *op, char *text, size_t size) {
     format_signature(op->signature, op->sequence, text, size);
     size_t used = strlen(text);
     if (op->tag != NULL && used < size) {
-        snprintf(text + used, size - used, " '%.23s'", op->tag);
+        snprintf(text + used, size - used, " '%.39s'", op->tag);
     }
     return text;
 }
 
 trm_status trmi_op_mismatch(const trmi_group *group, const trmi_op *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err) {
-    char mine[96], theirs[72];
+    char mine[104], theirs[72];
     trm_error cause;
     trmi_op_format(op, mine, sizeof mine);
     format_signature(signature, sequence, theirs, sizeof theirs);

@@ -117,7 +117,7 @@ trm_status trmi_runner_explain(trmi_transport *transport, trm_status status, con
     }
     status = trmi_group_poison(group, cause, err);
     if (op != NULL && err != NULL) {
-        char what[96];
+        char what[112];
         trmi_op_format(op, what, sizeof what);
         if (strstr(err->message, what) == NULL) {
             trmi_error_append(err, "; rank %d was in %s", group->members[group->rank], what);
@@ -134,7 +134,7 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
         const trmi_transfer *t = &runner->transfers[i];
         runner->missing[t->peer] |= !t->done;
     }
-    char what[96];
+    char what[112];
     return trmi_wait_check(wait, group, runner->missing, trmi_op_format(play->op, what, sizeof what),
                            err);
 }

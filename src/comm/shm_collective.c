@@ -359,7 +359,7 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
             if (sent != op->recv_counts[r]) {
                 const int32_t *members = shm->base.group.members;
                 trm_error cause;
-                char what[96];
+                char what[112];
                 TRMI_FAIL(&cause, TRM_INVALID, "ranks disagree: rank %d sends %lld elements to "
                           "rank %d, which expects %lld, in %s", members[r], (long long)sent,
                           members[shm->me], (long long)op->recv_counts[r],

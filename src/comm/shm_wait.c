@@ -88,7 +88,7 @@ static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
 /* A rank that left in order while others wait for it is an error like a death, but ours to find. */
 static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op,
                                 trmi_wait *wait, trm_error *err) {
-    char what[96];
+    char what[112];
     trmi_op_format(op, what, sizeof what);
     for (int32_t r = 0; r < shm->n; r++) {
         shm->missing[r] = !test(shm, r);

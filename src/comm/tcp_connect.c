@@ -127,7 +127,7 @@ static trm_status check_on(const trmi_group *group, double deadline, const char 
 
 static trm_status connect_to(const trmi_group *group, int32_t peer, int32_t channel,
                              const place *at, double deadline, int *out, trm_error *err) {
-    char port[8], what[96];
+    char port[8], what[112];
     snprintf(port, sizeof port, "%u", at->port);
     snprintf(what, sizeof what, "rank %d at %s port %s", group->members[peer], at->address, port);
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,

@@ -239,7 +239,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     const trm_collective op = {.kind = slices ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE,
                                .recv = exec->lanes->sums + range->begin, .count = range->count,
                                .counts = slices ? range->counts : NULL, .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM, .tag = "gradients"};
+                               .reduce = TRM_REDUCE_SUM, .tag = range->name};
     return trm_comm_start(p->comm, &op, &range->request, err);
 }
 

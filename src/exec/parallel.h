@@ -24,6 +24,7 @@ typedef struct trmi_range {
     int32_t ready_step;
     int64_t *counts; /* [size] slices, with shard_optimizer */
     trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
+    char name[40];   /* "gradients 2/7 fc.weight": of the first parameter, for reports */
     trm_request *request;
 } trmi_range;
 

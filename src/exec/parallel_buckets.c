@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/os.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
@@ -100,6 +101,8 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
                                     .ready_step = program->params[last].ready_step,
                                     .comm = p->comm,
                                     .counts = p->counts + (int64_t)i * p->size};
+        snprintf(p->ranges[i].name, sizeof p->ranges[i].name, "gradients %d/%d %s", i + 1, count,
+                 program->params[b->first].name);
     }
     p->ranges_count = count;
 }

@@ -55,7 +55,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         .counts = p->options.shard_optimizer ? range->counts : NULL,
         .dtype = p->options.wire,
         .reduce = p->options.sum ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
-        .tag = "gradients"};
+        .tag = range->name};
     return trm_comm_start(range->comm, &op, &range->request, err);
 }
 
