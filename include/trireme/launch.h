@@ -85,7 +85,8 @@ typedef struct trm_launch_options {
 } trm_launch_options;
 
 typedef struct trm_launch_result {
-    int32_t exit_code;   /* 0 all succeeded; 2 a process failed; 128 + n: it died of signal n, or the
+    int32_t exit_code;   /* 0 all succeeded; 2 a process failed; 128 + n: it died of signal n, ended
+                            with that code itself, or the
                             launcher was asked to stop by signal n; 5 timeout */
     int32_t failed_rank; /* rank or task index of the first failure, -1 if there is none */
     trm_role failed_role;

@@ -417,7 +417,11 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
         result->failed_code = WIFSIGNALED(task->wait_status) ? 0 : WEXITSTATUS(task->wait_status);
-        result->exit_code = result->failed_signal ? 128 + result->failed_signal : 2;
+        /* 143: it was told to end by SIGTERM and has done so, or is a shell that saw its child die */
+        bool after_signal = result->failed_code > 128 && result->failed_code < 128 + NSIG;
+        result->exit_code = result->failed_signal ? 128 + result->failed_signal
+                            : after_signal        ? result->failed_code
+                                                  : 2;
         trmi_launch_say(launch, "%s %s", task->name, text);
         if (!task->console || launch->options->write == NULL) {
             say_tail(launch, task);

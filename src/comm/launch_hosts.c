@@ -501,7 +501,7 @@ static void conclude(hosts_job *job) {
         result->failed_rank = worst->failed_rank;
         result->failed_signal = worst->failed_signal;
         result->failed_code = worst->failed_code;
-        result->exit_code = worst->failed_signal != 0 ? 128 + worst->failed_signal : 2;
+        result->exit_code = worst->code != 0 ? worst->code : 2; /* as on one host */
         if (worst->failed_rank >= 0) {
             char how[48];
             snprintf(how, sizeof how, worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
