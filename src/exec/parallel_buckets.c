@@ -131,6 +131,7 @@ static void add_group_ranges(trm_exec *exec) {
         p->ranges[at] = (trmi_range){.begin = begin, .count = begin_of(program, end) - begin,
                                      .ready_step = program->params[end - 1].ready_step,
                                      .comm = p->shard->groups[axes].comm};
+        snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s", program->params[i].name);
         i = end;
     }
 }
