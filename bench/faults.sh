@@ -241,9 +241,9 @@ P
     r=$?; row N07 "flipped bits in vectors (simulated network)" "refused, link named, never summed" "$(grep -o "OK ] faults_are_named" net.txt)" "$(since "$begun")" $r; }
 fi
 if wanted N09; then
-    fresh; begun=$(now); port=$((30000 + RANDOM % 9000))
-    python3 -c "import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $((port + 3)))); s.listen(); time.sleep(20)" & holder=$!
-    sleep 0.5
+    fresh; begun=$(now); port=$((20000 + RANDOM % 9000))
+    python3 -c "import socket,time; s=socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind(('127.0.0.1', $((port + 3)))); s.listen(); print('ready', flush=True); time.sleep(20)" > held.txt & holder=$!
+    wait_for ready held.txt 20
     for case in "127.0.0.1:$((port + 3))|is taken by" "no-such-host.invalid:29400|is not known" "203.0.113.7:29400|is to listen on"; do
         where=${case%|*}
         env TRIREME_RANK=0 TRIREME_SIZE=2 TRIREME_RENDEZVOUS="$where" timeout 20 "$trireme" bench comm --sizes 4 --start-timeout 2 > out.txt 2>&1
@@ -285,7 +285,7 @@ if wanted S01 || wanted S02; then
     fresh; begun=$(now); port=$((port + 5))
     env TRIREME_RANK=0 TRIREME_SIZE=2 TRIREME_RENDEZVOUS="127.0.0.1:$port" TRIREME_TOKEN_FILE="$work/t1" "$trireme" bench comm --sizes 4,1K \
         --engine tcp --start-timeout 60 > rank0.txt 2>&1 & p0=$!
-    sleep 0.5
+    for _ in $(seq 100); do (: < /dev/tcp/127.0.0.1/$port) 2> /dev/null && break; sleep 0.05; done
     env TRIREME_RANK=1 TRIREME_SIZE=2 TRIREME_RENDEZVOUS="127.0.0.1:$port" TRIREME_TOKEN_FILE="$work/t2" timeout 20 "$trireme" bench comm --sizes 4 \
         --engine tcp --start-timeout "$([ $short = 1 ] && echo 1 || echo 5)" > wrong.txt 2>&1; wrong=$?
     rss=$(awk '/VmRSS/ { print $2 }' /proc/$p0/status)
