@@ -47,7 +47,7 @@ expect 0 "the given plan" plan mlp --classes 100000 --batch-size 4 --plan "$dir/
 for search in recursive propagation; do
     expect 0 '"search"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --search $search --json
     own=$(number step_seconds "$dir/out")
-    holds "$own >= $objective * 0.999 && $own <= $data * 1.0001" "search $search"
+    holds "$own >= $objective * 0.99 && $own <= $data * 1.01" "search $search"
 done
 
 # Memory: less is slower; too little names what does not fit and exits with 4.
@@ -71,7 +71,13 @@ sed -i 's/15 12.5/15 3/' "$dir/links"
 expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 64 --json
 holds "$(number step_seconds "$dir/out") > $slow" "a slower network"
 
+# Predictions are held against runs: every plan runs, and figures come out.
+expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --validate --repeats 3 --json
+grep '"event":"validate"' "$dir/out" >"$dir/json"
+holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0" validate
+
 # Wrong input.
+expect 2 "--plans FILE" bench split mlp -n 2
 expect 2 "sizes with x" plan mlp --batch-size 4 --mesh 2y4
 expect 2 "simulate: --mesh" simulate mlp
 expect 3 "no-such-file" plan mlp --batch-size 4 -n 2 --links "$dir/no-such-file"

@@ -84,6 +84,17 @@ typedef struct trm_simulation_options {
 TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner, const trm_simulation_options *options,
                                                      char **text, trm_error *err);
 
+typedef struct trm_planner_run_result {
+    double seconds; /* of a step: the median, as the slowest rank has it */
+    int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, total_bytes; /* of this rank */
+    float loss;
+} trm_planner_run_result;
+/* Runs a plan for a few steps on random data: what the prediction is held against. Collective; `plan` is the text
+ * of a plan file for the communicator's ranks, `model` as for trm_planner_create.
+ *   error  INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of peers */
+TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
+                                                int32_t steps, trm_planner_run_result *out, trm_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,8 +1,7 @@
 /* plan -n N and simulate: how a model is split over ranks. */
-#include "app/app.h"
+#include "app/planning.h"
 
 #include "trireme/machine.h"
-#include "trireme/planner.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,19 +44,24 @@ static trm_status write_text(const char *path, const char *text, trm_error *err)
 
 static const char *const OPS[] = {"allreduce", "allgather", "reducescatter", "alltoall"};
 
-/* "points OP RANKS bytes:us ..." from `bench comm` of so many ranks, appended to the file. */
-static trm_status bench_op(const char *op, int64_t ranks, FILE *out, trm_error *err) {
-    char self[512], command[1024], line[2048];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+trm_status app_own_path(char *path, size_t size, trm_error *err) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
     if (length <= 0) {
         return app_fail(err, TRM_IO, "/proc/self/exe: %s", strerror(errno));
     }
-    self[length] = '\0';
-    if (strpbrk(self, "'\\") != NULL) {
-        return app_fail(err, TRM_INVALID, "%s: a path with quotes; give --links", self);
+    path[length] = '\0';
+    return strpbrk(path, "'\\") == NULL ? TRM_OK : app_fail(err, TRM_INVALID, "%s: a path with quotes; give --links", path);
+}
+
+/* "points OP RANKS bytes:us ..." from `bench comm` of so many ranks, appended to the file. Logs go to `folder`. */
+static trm_status bench_op(const char *op, int64_t ranks, const char *folder, FILE *out, trm_error *err) {
+    char self[512], command[1500], line[2048];
+    trm_status status = app_own_path(self, sizeof self, err);
+    if (status != TRM_OK) {
+        return status;
     }
-    snprintf(command, sizeof command, "'%s' bench comm -n %lld --op %s --sizes 4K,64K,1M,8M,32M --json --quiet 2>/dev/null", self,
-             (long long)ranks, op);
+    snprintf(command, sizeof command, "cd '%s' && '%s' bench comm -n %lld --op %s --sizes 4K,64K,1M,8M,32M --json --quiet 2>/dev/null",
+             folder, self, (long long)ranks, op);
     FILE *in = popen(command, "r");
     if (in == NULL) {
         return app_fail(err, TRM_IO, "bench comm cannot be started: %s", strerror(errno));
@@ -103,7 +107,7 @@ static trm_status links_here(int64_t ranks, char **text, trm_error *err) {
     trm_status status = TRM_OK;
     for (int64_t p = 2; p <= ranks; p++) {
         for (size_t i = 0; status == TRM_OK && ranks % p == 0 && i < sizeof OPS / sizeof OPS[0]; i++) {
-            status = bench_op(OPS[i], p, out, err);
+            status = bench_op(OPS[i], p, machine.cache, out, err);
         }
     }
     bool ok = fclose(out) == 0;
@@ -212,6 +216,9 @@ int app_run_planner(app_context *app) {
         app_json_line(report);
         trm_planner_describe(p.planner, &info);
         status = save(&app->o, p.planner, &err);
+    }
+    if (status == TRM_OK && app->o.plan_validate && info.ranks > 1 && !info.infeasible) {
+        status = app_validate(app, p.planner, &err);
     }
     if (status == TRM_OK && info.infeasible) {
         status = app_fail(&err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",

@@ -137,6 +137,8 @@ static const app_flag PLANNER[] = {
     {"links", APP_TEXT, OPTION(plan_links), "FILE", "links of another machine; 'guess': do not measure this one's", 0, 0},
     {"plan", APP_TEXT, OPTION(plan_given), "FILE", "a plan to compare with; what it pins is kept", 0, 0},
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
+    {"validate", APP_BOOL, OPTION(plan_validate), NULL, "run the plans and the baselines here and compare", 0, 0},
+    {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
     {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
     {"svg", APP_TEXT, OPTION(plan_picture), "FILE", "write a picture; FILE.dot: a graph for Graphviz", 0, 0},
 };
@@ -146,6 +148,11 @@ static const app_flag BENCH_PLAN[] = {
     {"mesh", APP_TEXT, OPTION(plan_mesh), "8x16x32", "one mesh (default: 8, 2x4, 8x8 and 8x16x32)", 0, 0},
 };
 GROUP(bench_plan, "Mesh", BENCH_PLAN);
+
+static const app_flag BENCH_SPLIT[] = {
+    {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for so many ranks", 0, 0},
+};
+GROUP(bench_split, "Plans", BENCH_SPLIT);
 
 static const app_flag SIMULATE[] = {
     {"trace", APP_TEXT, OPTION(plan_trace), "FILE", "write the step for chrome://tracing or Perfetto", 0, 0},

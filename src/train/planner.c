@@ -92,7 +92,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
                                      .fuse = true, .shard_stores = true,
-                                     .update_byte = 5 * byte * (given ? 1 : p->costs.factor)};
+                                     .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     return trmi_space_create(graph, mesh, &costs, p->given, out, err);
 }
 
@@ -207,7 +207,8 @@ static trm_status settle(trm_planner *p, trm_error *err) {
         threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
     }
     p->slots = p->model.optimizer.kind == TRM_SGD ? 0 : p->model.optimizer.kind == TRM_ADAM || p->model.optimizer.kind == TRM_FTRL ? 2 : 1;
-    TRMI_TRY(trmi_costs_open(&p->costs, &p->model, threads, err));
+    int together = p->links.cores > 0 ? (int)fmin((double)p->ranks * threads, p->links.cores) : threads;
+    TRMI_TRY(trmi_costs_open(&p->costs, &p->model, threads, together, err));
     p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : 30;
     settle_factor(p);
     trm_batch_field first;

@@ -56,13 +56,15 @@ typedef struct trmi_costs {
     int threads;
     double flop, byte;    /* seconds, this machine's rates with `threads` */
     double factor;        /* on all: ranks that share cores, speed of the other machine */
+    double share;         /* on memory traffic: ranks that share its bandwidth; at least 1 */
     trmi_op_cost_entry *entries;
     int64_t count, capacity;
     int64_t measured;     /* in this process */
     double measure_seconds, limit_seconds;
     struct trmi_tuning *file; /* NULL: not kept */
 } trmi_costs;
-trm_status trmi_costs_open(trmi_costs *costs, const trm_model_options *model, int threads, trm_error *err);
+/* `together`: threads of all ranks of this machine that run at a time. */
+trm_status trmi_costs_open(trmi_costs *costs, const trm_model_options *model, int threads, int together, trm_error *err);
 void trmi_costs_close(trmi_costs *costs);
 /* trmi_search_costs.seconds */
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,

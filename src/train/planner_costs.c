@@ -25,9 +25,12 @@ static const double worth = 20e-6; /* operators below are not measured */
 /* Of this machine, measured once: two searches of one problem should find one plan. */
 static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes) {
     const char *name;
+    char flops_key[40], bytes_key[40];
     double a, b;
-    if (c->file != NULL && trmi_tuning_find(c->file, "machine flops", &name, &a) &&
-        trmi_tuning_find(c->file, "machine bytes", &name, &b) && a > 0 && b > 0) {
+    snprintf(flops_key, sizeof flops_key, "machine flops %d", threads);
+    snprintf(bytes_key, sizeof bytes_key, "machine bytes %d", threads);
+    if (c->file != NULL && trmi_tuning_find(c->file, flops_key, &name, &a) &&
+        trmi_tuning_find(c->file, bytes_key, &name, &b) && a > 0 && b > 0) {
         *flops = 1e12 / a;
         *bytes = 1e12 / b;
         return;
@@ -35,8 +38,8 @@ static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes)
     trmi_onednn_rates(threads, flops, bytes);
     if (c->file != NULL) {
         trm_error ignored;
-        trmi_tuning_add(c->file, "machine flops", "tile", 1e12 / *flops);
-        trmi_tuning_add(c->file, "machine bytes", "copy", 1e12 / *bytes);
+        trmi_tuning_add(c->file, flops_key, "tile", 1e12 / *flops);
+        trmi_tuning_add(c->file, bytes_key, "copy", 1e12 / *bytes);
         (void)trmi_tuning_save(c->file, &ignored);
     }
 }
@@ -44,11 +47,11 @@ static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-trm_status trmi_costs_open(trmi_costs *c, const trm_model_options *model, int threads, trm_error *err) {
+trm_status trmi_costs_open(trmi_costs *c, const trm_model_options *model, int threads, int together, trm_error *err) {
     memset(c, 0, sizeof *c);
     c->model = model;
     c->threads = threads;
-    c->factor = 1;
+    c->factor = c->share = 1;
     double flops = 5e10, bytes = 1e10;
 #ifdef TRIREME_ONEDNN
     char path[512] = "";
@@ -59,8 +62,13 @@ trm_status trmi_costs_open(trmi_costs *c, const trm_model_options *model, int th
         TRMI_TRY(trmi_tuning_create(path, threads, "planner", model->backend != NULL ? model->backend : "onednn", &c->file, err));
     }
     find_rates(c, threads, &flops, &bytes);
+    if (together > threads) {
+        double all_flops, all_bytes;
+        find_rates(c, together, &all_flops, &all_bytes);
+        c->share = fmax(1, bytes * together / (threads * all_bytes));
+    }
 #else
-    (void)err;
+    (void)err, (void)together;
 #endif
     c->flop = 1 / (0.6 * flops); /* of the register tile's rate real operators reach about so much */
     c->byte = 1 / bytes;
@@ -129,7 +137,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     return used < size;
 }
 
-static trmi_op_cost_entry *find(trmi_costs *c, const char *key) {
+static const trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
     for (int64_t i = 0; i < c->count; i++) {
         if (strcmp(c->entries[i].key, key) == 0) {
             return &c->entries[i];
@@ -310,28 +318,39 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
     return best;
 }
 
-void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
-                        const trmi_strategy *s, double *forward, double *backward) {
-    const trmi_costs *c = context;
-    const trmi_op *op = &space->graph->ops[node->op];
+/* Seconds for a rank by itself, known or guessed. */
+static void alone(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, double *forward,
+                  double *backward) {
     char key[1024];
     double roof[2] = {*forward, *backward};
-    *forward *= c->factor;
-    *backward *= c->factor;
     if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c->threads, key, sizeof key)) {
         return;
     }
-    const trmi_op_cost_entry *e = find((trmi_costs *)context, key);
+    const trmi_op_cost_entry *e = find(c, key);
     if (e != NULL && e->forward >= 0) {
-        *forward = e->forward * c->factor;
-        *backward = e->backward * c->factor;
+        *forward = e->forward;
+        *backward = e->backward;
         return;
     }
     e = nearest(c, op, roof[0]);
     if (e != NULL) {
-        *forward = roof[0] * e->forward_ratio * c->factor;
-        *backward = e->backward_ratio > 0 ? roof[1] * e->backward_ratio * c->factor : *backward;
+        *forward = roof[0] * e->forward_ratio;
+        *backward = e->backward_ratio > 0 ? roof[1] * e->backward_ratio : *backward;
     }
+}
+
+void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
+                        const trmi_strategy *s, double *forward, double *backward) {
+    const trmi_costs *c = context;
+    const trm_graph *g = space->graph;
+    alone(c, space, &g->ops[node->op], s, forward, backward);
+    /* What goes to memory takes longer while other ranks do the same. */
+    double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
+    for (int32_t i = 0; i < node->backward_count; i++) {
+        back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;
+    }
+    *forward = (*forward + (c->share - 1) * fmin(*forward, there)) * c->factor;
+    *backward = (*backward + (c->share - 1) * fmin(*backward, back)) * c->factor;
 }
 
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice, int32_t *news,

@@ -1,0 +1,92 @@
+/* bench split: plans of a split as they run on ranks of this machine. plan --validate starts it and reads it. */
+#include "app/app.h"
+#include "app/bench.h"
+#include "app/ranks.h"
+
+#include "trireme/planner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static trm_status read_plan(const char *path, char **out, trm_error *err) {
+    enum { MOST = 1 << 20 };
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
+    }
+    char *text = malloc(MOST + 1);
+    size_t length = text != NULL ? fread(text, 1, MOST + 1, file) : 0;
+    fclose(file);
+    if (text == NULL || length > MOST) {
+        free(text);
+        return app_fail(err, text == NULL ? TRM_NOMEM : TRM_CORRUPT, "%.200s: no memory, or more than 1 MB", path);
+    }
+    text[length] = '\0';
+    *out = text;
+    return TRM_OK;
+}
+
+static void tell(const app_context *app, const char *path, const trm_planner_run_result *r) {
+    if (app_rank(app) != 0) {
+        return;
+    }
+    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3, (double)r->total_bytes / 1e6, (double)r->loss);
+    app_json_open();
+    app_json_text("bench", "split");
+    app_json_text("plan", path);
+    app_json_int("ranks", app_rank_count(app));
+    app_json_real("median_seconds", r->seconds);
+    app_json_int("repeats", app->o.repeats);
+    app_json_int("parameter_bytes", r->parameter_bytes);
+    app_json_int("gradient_bytes", r->gradient_bytes);
+    app_json_int("slot_bytes", r->slot_bytes);
+    app_json_int("activation_bytes", r->activation_bytes);
+    app_json_int("total_bytes", r->total_bytes);
+    app_json_real("loss", r->loss);
+    app_json_machine(0);
+    app_json_close();
+}
+
+static trm_status measure(app_context *app, trm_error *err) {
+    trm_dataset *data = NULL;
+    app_network network;
+    trm_model_options model;
+    char description[1024];
+    app_settle_data(app);
+    trm_status status = app_dataset_random(app, &data, err);
+    if (status == TRM_OK) {
+        status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);
+    }
+    for (const char *at = app->o.plan_given; status == TRM_OK && at != NULL && *at != '\0';) {
+        char path[512], *plan = NULL;
+        size_t length = strcspn(at, ",");
+        snprintf(path, sizeof path, "%.*s", (int)length, at);
+        at += length + (at[length] == ',');
+        trm_planner_run_result result;
+        status = read_plan(path, &plan, err);
+        status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats, &result, err) : status;
+        free(plan);
+        if (status == TRM_OK) {
+            tell(app, path, &result);
+        }
+    }
+    trm_dataset_destroy(data);
+    return status;
+}
+
+int app_run_bench_split(app_context *app) {
+    trm_error err;
+    bool launched = false;
+    int code = 0;
+    trm_status status = app->o.plan_given != NULL ? TRM_OK : app_fail(&err, TRM_INVALID, "bench split: --plans FILE,... expected");
+    status = status == TRM_OK ? app_launch_self(app, &launched, &code, &err) : status;
+    if (launched && status == TRM_OK) {
+        return code;
+    }
+    status = status == TRM_OK ? app_join(app, &err) : status;
+    status = status == TRM_OK ? measure(app, &err) : status;
+    app_leave(app);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

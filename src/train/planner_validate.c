@@ -1,0 +1,117 @@
+/* A plan as it really runs: seconds a step on the ranks of a communicator. */
+#include "train/planner.h"
+
+#include "base/error.h"
+#include "base/os.h"
+#include "base/rng.h"
+#include "train/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Random images, labels below `classes`. */
+static void fill(trm_tensor *to, int64_t classes) {
+    int64_t count = trm_shape_count(&to->shape);
+    uint32_t bound = classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = trmi_random_u32(1, TRMI_STREAM_SYNTH, (uint64_t)i);
+        if (to->dtype == TRM_FLOAT32) {
+            ((float *)to->data)[i] = trmi_unit_float(bits);
+        } else if (to->dtype == TRM_INT32) {
+            ((int32_t *)to->data)[i] = (int32_t)trmi_bounded(bits, bound);
+        } else if (to->dtype == TRM_INT64) {
+            ((int64_t *)to->data)[i] = (int64_t)trmi_bounded(bits, bound);
+        }
+    }
+}
+
+static trm_status build(const trm_model_options *model, int64_t batch, trm_inputs *inputs, trm_node *loss, trm_error *err) {
+    TRMI_TRY(trm_dataset_check(model->data, err));
+    while (inputs->count < TRM_MAX_BATCH_FIELDS && trm_dataset_field(model->data, inputs->count, &inputs->fields[inputs->count])) {
+        inputs->fields[inputs->count++].tensor.shape.dim[0] = batch;
+    }
+    trm_node logits = model->network(inputs->graph, inputs, model->network_context);
+    trm_loss make = model->loss != NULL ? model->loss : trm_loss_softmax;
+    *loss = make(inputs->graph, logits, inputs, model->loss_context);
+    return trm_graph_check(inputs->graph, err);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Every step as the slowest rank has it; the median. */
+static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, double *median, trm_error *err) {
+    double *times = trmi_alloc((size_t)steps * sizeof *times);
+    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+    for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
+        status = comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK;
+        double begin = trmi_os_now(), seconds;
+        status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
+        status = status == TRM_OK ? trm_exec_update(exec, 1e-3, err) : status;
+        seconds = trmi_os_now() - begin;
+        if (status == TRM_OK && comm != NULL) {
+            status = trm_comm_allreduce(comm, &seconds, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err);
+        }
+        if (i >= 0) {
+            times[i] = seconds;
+        }
+    }
+    if (status == TRM_OK) {
+        qsort(times, (size_t)steps, sizeof *times, by_value);
+        *median = times[steps / 2];
+    }
+    trmi_free(times);
+    return status;
+}
+
+trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan, int32_t steps,
+                           trm_planner_run_result *out, trm_error *err) {
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_exec *exec = NULL;
+    trm_node loss;
+    trm_batch_field first;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
+    }
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err);
+    if (status == TRM_OK && !trm_dataset_field(model->data, 0, &first)) {
+        status = TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
+    status = status == TRM_OK ? build(model, first.tensor.shape.dim[0] * ranks, inputs, &loss, err) : status;
+    if (status == TRM_OK) {
+        const trm_exec_options options = {.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
+                                          .precision = model->precision, .threads = model->threads, .seed = 1,
+                                          .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
+                                          .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan}};
+        status = trm_exec_create(inputs->graph, &options, &exec, err);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
+        trm_tensor target;
+        if (inputs->nodes[i].id != 0) {
+            status = trm_exec_input(exec, inputs->fields[i].name, &target, err);
+            if (status == TRM_OK) {
+                fill(&target, trm_dataset_class_count(model->data));
+            }
+        }
+    }
+    trm_planner_run_result result = {.seconds = 0};
+    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result.seconds, err) : status;
+    if (status == TRM_OK) {
+        trm_exec_info info;
+        trm_exec_describe(exec, &info);
+        result.parameter_bytes = info.parameter_bytes;
+        result.gradient_bytes = info.gradient_bytes;
+        result.slot_bytes = info.slot_bytes;
+        result.activation_bytes = info.activation_bytes;
+        result.total_bytes = info.total_bytes;
+        result.loss = trm_exec_loss(exec);
+        *out = result;
+    }
+    trm_exec_destroy(exec);
+    trm_graph_destroy(inputs->graph);
+    trmi_free(inputs);
+    return status;
+}
