@@ -166,6 +166,14 @@ TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err
 /* No operation on it may be running anywhere. NULL is fine. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 
+/* Rank 0's `memory` (from trm_comm_alloc_shared; looked at on rank 0 only), as every rank can read and write it:
+ * one copy of what all have alike. Ranks order their accesses themselves (trm_comm_barrier). Collective.
+ *   out    *out; NULL on all where ranks are on several hosts, or threads of one process
+ *   owns   rank 0; on the others valid until rank 0 frees it, or this rank's last communicator goes
+ *   error  INVALID (memory of another kind), IO (this host's ranks cannot open each other's memory) */
+TRM_API TRM_MUST_USE trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes,
+                                                     void **out, trm_error *err);
+
 /* Runs one collective and returns when this rank's buffers are free to use.
  *   error   INVALID (bad arguments, or ranks that disagree), PEER, TIMEOUT, NOMEM; PEER, TIMEOUT and
  *           disagreement poison the communicator

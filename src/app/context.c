@@ -112,13 +112,14 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     return status;
 }
 
-/* From here on the slices of an optimiser cost less than whole ones on every rank, whose memory traffic grows
- * with the ranks of a host; the bits are the same. */
-enum { SLICES_FROM = 4 };
+/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
+ * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. */
 
 trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char option[] = "enable_parallel_optimizer";
-    bool whole = app_rank_count(app) < SLICES_FROM || strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
+    trm_comm *comm = app_comm(app);
+    bool whole = comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
+                 strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
     return whole || trm_context_is_set(app->context, option) ? TRM_OK
                                                              : trm_context_set(app->context, option, "true", err);
 }

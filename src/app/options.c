@@ -182,7 +182,7 @@ static const app_flag RANKS[] = {
     {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},
-    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "each rank keeps and updates its slice; same bits (from 4 ranks on)", 0, 0},
+    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "each rank keeps and updates its slice; same bits (on one host)", 0, 0},
     {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP", "normalise over all ranks, or groups of so many (off)", 0, 0},
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B", "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",

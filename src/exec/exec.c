@@ -213,6 +213,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(trmi_shard_open(exec, err));
     TRMI_TRY(trmi_shard_make_inputs(exec, err));
+    TRMI_TRY(trmi_parallel_share_parameters(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));

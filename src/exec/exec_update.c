@@ -99,6 +99,7 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     const float *gradients = exec->accumulator != NULL
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
+    TRMI_TRY(trmi_parallel_before_update(exec, err));
     trm_status status = each_table(exec, true, learning_rate, err);
     if (status == TRM_OK) {
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],

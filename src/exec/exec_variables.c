@@ -96,6 +96,10 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
+    if (exec->parallel != NULL && exec->parallel->common && exec->parallel->rank != 0 &&
+        b->arena == TRMI_ARENA_PARAM) {
+        return true; /* rank 0 does, for all */
+    }
     bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
                   : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset

@@ -65,6 +65,8 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
     return options->split != TRM_SPLIT_NONE ? trmi_shard_prepare(exec, err) : TRM_OK;
 }
 
+static trm_status check_same(trm_exec *exec, trm_error *err);
+
 void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
     void *memory = trm_comm_alloc_shared(p->comm, bytes > 0 ? bytes : 64, err);
     if (memory != NULL) {
@@ -87,6 +89,28 @@ trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     return trm_comm_barrier(p->comm, err);
+}
+
+trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    bool possible = p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
+                    p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL;
+    if (!possible) {
+        return TRM_OK;
+    }
+    void *own = exec->env.arena[TRMI_ARENA_PARAM], *first;
+    size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM];
+    TRMI_TRY(check_same(exec, err));
+    TRMI_TRY(trm_comm_reach_first(p->comm, own, bytes, &first, err));
+    p->common = first != NULL;
+    for (int32_t i = 0; p->common && p->rank != 0 && i < p->shared_count; i++) {
+        if (p->shared[i] == own) {
+            trm_comm_free_shared(p->comm, own);
+            p->shared[i] = NULL;
+            exec->env.arena[TRMI_ARENA_PARAM] = first;
+        }
+    }
+    return TRM_OK;
 }
 
 void trmi_parallel_close(trm_exec *exec) {
@@ -256,7 +280,9 @@ static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_err
 
 /* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they live. */
 static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
-    TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
+    if (!exec->parallel->common) {
+        TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
+    }
     return broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
@@ -379,6 +405,7 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     }
     *out = (trm_parallel_info){.rank = p->rank,
                                .size = p->size,
+                               .one_copy = p->common,
                                .buckets = p->ranges_count,
                                .alpha = p->alpha,
                                .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,

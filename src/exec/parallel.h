@@ -55,6 +55,7 @@ typedef struct trmi_parallel {
     trmi_agreed *agreed;
     trm_request *agreement;
     void *shared[8];
+    bool common; /* PARAM is rank 0's memory on all ranks, each writes its slice */
     int32_t shared_count;
     float flag; /* of this rank, for the next step */
     bool valid; /* agreed holds the last step's */
@@ -77,6 +78,9 @@ void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err
 trm_status trmi_parallel_begin(struct trm_exec *exec, trm_error *err);
 void trmi_parallel_close(struct trm_exec *exec);
 
+/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others. */
+trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err);
+
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
  * which releases them in `after`. */
 trm_status trmi_parallel_before_compile(struct trm_exec *exec, trm_error *err);
@@ -90,6 +94,7 @@ trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
+trm_status trmi_parallel_before_update(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);

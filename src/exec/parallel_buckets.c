@@ -172,6 +172,10 @@ static void slice_all(trm_exec *exec) {
         p->everyones[block] = 1;
     }
     for (int64_t b = 0; b < p->blocks; b++) {
+        if (p->common && p->everyones[b]) { /* there is one copy: rank 0's */
+            p->mine[b] = p->rank == 0;
+            p->everyones[b] = 0;
+        }
         p->mine[b] |= p->everyones[b];
     }
 }

@@ -212,13 +212,28 @@ trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     return TRM_OK;
 }
 
+/* Nobody may still need the old parameters where all have one copy of them. */
+trm_status trmi_parallel_before_update(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (p == NULL || !p->common) {
+        return TRM_OK;
+    }
+    double begin = trmi_os_now();
+    trm_status status = trm_comm_barrier(p->comm, err);
+    p->exposed_seconds += trmi_os_now() - begin;
+    return status;
+}
+
 trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (p == NULL || !p->options.shard_optimizer) {
         return TRM_OK;
     }
     double begin = trmi_os_now();
-    for (int32_t i = 0; i < p->ranges_count; i++) {
+    if (p->common) {
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+    }
+    for (int32_t i = 0; i < p->ranges_count && !p->common; i++) {
         trmi_range *range = &p->ranges[i];
         const trm_collective op = {.kind = TRM_ALLGATHERV,
                                    .recv = (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,

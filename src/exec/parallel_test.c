@@ -301,6 +301,29 @@ static void a_sharded_optimizer_has_the_same_bits(void **state) {
     }
 }
 
+/* Processes have one copy of the parameters, which threads have not: neither changes a bit. */
+static void processes_share_parameters(void **state) {
+    setup s = momentum(NULL);
+    s.options.optimizer.clip_norm = 0.3;
+    s.options.accumulate = 2;
+    shared *whole = play_ok(s, 3);
+    s.options.parallel.shard_optimizer = true;
+    s.own_seeds = true; /* rank 0's values count */
+    shared *slices = play(s, 3, true);
+    for (int r = 0; r < 3; r++) {
+        CHECK_OK(slices->of[r].status, slices->of[r].error);
+    }
+    assert_true(slices->of[2].info.one_copy && !whole->of[0].info.one_copy);
+    same_bits(whole, slices, 3, "one copy");
+    drop(slices);
+    s.poison = true;
+    slices = play(s, 2, true);
+    assert_int_equal(slices->of[0].status, TRM_DIVERGED);
+    assert_int_equal(slices->of[1].status, TRM_DIVERGED);
+    drop(slices);
+    drop(whole);
+}
+
 static void every_cut_has_the_same_bits(void **state) {
     static const int32_t list[] = {2, 3, 7};
     for (int n = 2; n <= 3; n++) {
@@ -426,6 +449,7 @@ int main(void) {
         cmocka_unit_test(ranks_are_one_big_batch),
         cmocka_unit_test(processes_and_groups_and_sums),
         cmocka_unit_test(a_sharded_optimizer_has_the_same_bits),
+        cmocka_unit_test(processes_share_parameters),
         cmocka_unit_test(every_cut_has_the_same_bits),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),
