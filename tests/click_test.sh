@@ -45,6 +45,15 @@ done
 grep -q "embedding.weight" "$work/out" && grep -q "bottom.0.weight" "$work/out" || fail "inspect: $(cat "$work/out")"
 "$trireme" plan widedeep --table-rows 1000 --batch-size 512 --explain > "$work/out" && grep -q "embedding" "$work/out" || fail "plan --explain"
 
+"$trireme" export widedeep --checkpoint "$work/widedeep" --to onnx --output "$work/widedeep.onnx" > "$work/out" 2>&1 &&
+    "$trireme" inspect "$work/widedeep.onnx" > "$work/out" && grep -q Gather "$work/out" || fail "ONNX of widedeep: $(cat "$work/out")"
+"$trireme" export dlrm --checkpoint "$work/dlrm" --to onnx --output "$work/dlrm.onnx" > "$work/out" 2>&1 && fail "ONNX of dlrm"
+grep -q "operator pair_dots has no form in ONNX" "$work/out" || fail "ONNX of dlrm: $(cat "$work/out")"
+
+# ---- measuring
+"$trireme" bench train widedeep --preset peer --repeats 3 --threads 1 --json > "$work/out" || fail "bench train --preset peer"
+grep -q '"preset":"peer","samples":20480,' "$work/out" && grep -q '"samples_per_second":' "$work/out" || fail "bench: $(cat "$work/out")"
+
 # ---- what is wrong is said
 says() { # SENTENCE COMMAND...
     local sentence=$1
@@ -56,5 +65,6 @@ says() { # SENTENCE COMMAND...
 says "the nearest is widedeep" "$trireme" train widdeep --data synth
 says "at most 16 widths" "$trireme" train widedeep --data synth --hidden 12,x
 says "a role is label" "$trireme" train widedeep --data synth --columns user:user
+says "is of widedeep" "$trireme" bench train dlrm --preset peer
 says "the network asks for 'image'" "$trireme" train mlp --data clicks
 exit $failed

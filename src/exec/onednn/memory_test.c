@@ -174,7 +174,7 @@ static trm_node embeddings(world *w) {
 }
 
 static trm_node pairs(world *w) {
-    return trm_pair_dots(w->graph, var(w, trm_shape_of(draw(w, 1, 9), draw(w, 2, 40), draw(w, 1, 70))));
+    return trm_pair_dots(w->graph, var(w, trm_shape_of(draw(w, 1, 4), draw(w, 2, 40), draw(w, 1, 40))));
 }
 static trm_node bags(world *w) {
     int64_t ends[41] = {draw(w, 0, 2)}, count = draw(w, 1, 40), weighted = draw(w, 0, 1);
