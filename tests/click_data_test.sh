@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, CSV with bags; hashing and vocabularies.
+# Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, TFRecords, CSV with bags; hashing and vocabularies.
 set -u
 trireme=${TRIREME:?}
 work=$(mktemp -d)
@@ -55,6 +55,41 @@ grep -q "evaluate it likewise" "$work/out" || fail "eval without the vocabulary:
 "$trireme" export widedeep --checkpoint "$work/words.run" --to npz --output "$work/words.npz" > "$work/out" || fail "export: $(cat "$work/out")"
 train dcnv2 --data "$work/svm" --dataset libsvm --table-rows 300 --batch-size 100 --epochs 6 --optimizer adagrad --learning-rate 0.05
 auc 0.8
+
+# ---- TFRecords of tf.Example, written by hand: from the rows of the CSV files
+python3 - "$work" << 'END'
+import csv, struct, sys
+table = []
+for i in range(256):
+    for _ in range(8):
+        i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+    table.append(i)
+def masked(data):
+    crc = 0xFFFFFFFF
+    for b in data:
+        crc = table[(crc ^ b) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+def field(number, data):
+    return bytes([number << 3 | 2]) + bytes([len(data) & 127 | 128, len(data) >> 7]) + data
+def feature(name, kind, data):  # 1 bytes, 2 float, 3 int64
+    return field(1, field(1, name.encode()) + field(2, field(kind, data)))
+for part in ("train", "test"):
+    with open(f"{sys.argv[1]}/{part}.tfrecord", "wb") as f:
+        for row in csv.DictReader(open(f"{sys.argv[1]}/csv/{part}.csv")):
+            one = feature("liked", 3, field(1, bytes([int(row["liked"])])))
+            if row["age"]:
+                one += feature("age", 2, field(1, struct.pack("<f", float(row["age"]))))
+            one += feature("city", 1, field(1, row["city"].encode()))
+            if row["words"]:
+                one += feature("words", 1, b"".join(field(1, w.encode()) for w in row["words"].split("|")))
+            example = field(1, one)
+            head = struct.pack("<Q", len(example))
+            f.write(head + masked(head) + example + masked(example))
+END
+train widedeep --data "$work/train.tfrecord" --dataset tfrecord --columns $columns --table-rows 100 --batch-size 100 --epochs 5
+auc 0.85
+grep -q "trained on" "$work/out" || fail "no warning about evaluating on the training file: $(cat "$work/out")"
 
 # ---- real data
 data=${TRIREME_DATA:-/work/shared/data}

@@ -106,7 +106,7 @@ const app_command app_commands[] = {
     {"version", "", 0, 0, "the program's version", NULL,
      "trireme version",
      {&app_group_common}, app_run_version},
-    {"help", "[TOPIC]", 0, 2, "help on a command, or on exit-codes, data, roles, resume, events, context, deterministic", NULL,
+    {"help", "[TOPIC]", 0, 2, "help on a command, or on exit-codes, data, clicks, roles, resume, events, context, deterministic", NULL,
      "trireme help exit-codes",
      {&app_group_plain}, app_run_help},
 };
