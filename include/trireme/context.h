@@ -50,7 +50,7 @@ TRM_API void trm_context_reset(trm_context *context);
  *   out    *parallel  lists in it belong to the context, until it is set, reset or destroyed;
  *                     stand_alone: comm is NULL in it; *accumulate: grad_accumulation_step
  *   error  INVALID (options that exclude each other, another number of ranks than device_num, an option
- *          of another parallel_mode), UNSUPPORTED (semi_auto_parallel and auto_parallel) */
+ *          of another parallel_mode) */
 TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
                                                     trm_parallel_options *parallel,
                                                     int32_t *accumulate, trm_error *err);

@@ -47,6 +47,7 @@ typedef struct app_options {
     int64_t repeats, rows;
     /* many ranks */
     int64_t ranks;
+    const char *split_plan, *split_mesh; /* semi_auto_parallel, auto_parallel */
     const char *parallel_mode, *reduce, *wire, *bucket, *sync_batch_norm, *layerwise, *rank_table;
     const char *deterministic, *context, *hosts, *remote_shell, *launch_directory;
     int64_t deterministic_block;
@@ -191,7 +192,11 @@ int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
 /* context.c: makes the context from the flags, once. INVALID for impossible words. */
-TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
+TRM_MUST_USE /* A whole text file; the caller frees it. */
+trm_status app_read_text(const char *path, char **out, trm_error *err);
+/* semi_auto_parallel or auto_parallel on many ranks: each reads the whole batch, -n times --batch-size. */
+bool app_splits(app_context *app);
+trm_status app_set_context(app_context *app, trm_error *err);
 /* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
 TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
 /* What an option of it is; only for names that there are. */

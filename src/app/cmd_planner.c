@@ -13,7 +13,7 @@ enum { TEXT_MAX = 1 << 20, MEASURED_RANKS = 8 };
 
 /* ---- files ------------------------------------------------------------------------------------------- */
 
-static trm_status read_text(const char *path, char **out, trm_error *err) {
+trm_status app_read_text(const char *path, char **out, trm_error *err) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
@@ -94,7 +94,7 @@ static trm_status links_here(int64_t ranks, char **text, trm_error *err) {
     }
     snprintf(path, sizeof path, "%s/links-%s-%d-of-%lld.txt", machine.cache, machine.host, (int)machine.cores, (long long)ranks);
     if (access(path, R_OK) == 0) {
-        return read_text(path, text, err);
+        return app_read_text(path, text, err);
     }
     app_note("measuring messages between ranks of this machine, once ...\n");
     snprintf(fresh, sizeof fresh, "%s.%ld", path, (long)getpid());
@@ -118,7 +118,7 @@ static trm_status links_here(int64_t ranks, char **text, trm_error *err) {
         remove(fresh);
         return status;
     }
-    return read_text(path, text, err);
+    return app_read_text(path, text, err);
 }
 
 /* Of the mesh, if it is one: the library says what is wrong with it. */
@@ -170,12 +170,12 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
         status = app_model_options(app, app->parsed.arguments[0], p->data, false, &p->network, p->description, &p->model, err);
     }
     if (status == TRM_OK && o->plan_given != NULL) {
-        status = read_text(o->plan_given, &p->given, err);
+        status = app_read_text(o->plan_given, &p->given, err);
     }
     int64_t ranks = ranks_of(o);
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_links != NULL && !guess) {
-        status = read_text(o->plan_links, &p->links, err);
+        status = app_read_text(o->plan_links, &p->links, err);
     } else if (status == TRM_OK && !guess && !simulate && !o->plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS) {
         status = links_here(ranks, &p->links, err);
     }

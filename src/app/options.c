@@ -177,8 +177,10 @@ GROUP(synth, "Generated data", SYNTH);
 
 static const app_flag RANKS[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
-    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "stand_alone|data_parallel|hybrid_parallel",
-     "(data_parallel with many ranks)", 0, 0},
+    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel",
+     "the last two split the graph operator by operator (data_parallel with many ranks)", 0, 0},
+    {"plan", APP_TEXT, OPTION(split_plan), "FILE", "semi_auto_parallel, auto_parallel: strategies by operator, from trireme plan --save", 0, 0},
+    {"mesh", APP_TEXT, OPTION(split_mesh), "AxB", "their mesh of ranks: 2x4 (the plan's; else searched, or one axis)", 0, 0},
     {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},

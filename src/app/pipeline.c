@@ -94,15 +94,16 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
     }
+    bool whole = training && app_splits((app_context *)(uintptr_t)app);
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
                                    .path = o->data,
                                    .usage = usage,
-                                   .batch_size = o->batch_size,
+                                   .batch_size = o->batch_size * (whole ? app_rank_count(app) : 1),
                                    .image_size = o->image_size,
                                    .seed = (uint64_t)o->seed,
-                                   .shard_count = app->shards > 0 ? app->shards : app_rank_count(app),
-                                   .shard_index = app->shards > 0 ? app->shard : app_rank(app),
+                                   .shard_count = app->shards > 0 ? app->shards : whole ? 1 : app_rank_count(app),
+                                   .shard_index = app->shards > 0 ? app->shard : whole ? 0 : app_rank(app),
                                    .prefetch_depth = 2 + 2 * o->workers,
                                    .threads = o->workers,
                                    .no_augment = !training,
@@ -114,7 +115,8 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
 
 trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
     const app_options *o = &app->o;
-    const trm_random_options options = {.count = o->batch_size * 64,
+    int64_t batch = o->batch_size * (app_splits((app_context *)(uintptr_t)app) ? app_rank_count(app) : 1);
+    const trm_random_options options = {.count = batch * 64,
                                         .channels = 3,
                                         .height = o->image_size,
                                         .width = o->image_size,
@@ -125,7 +127,7 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
     if (status != TRM_OK) {
         return status;
     }
-    status = trm_dataset_batch(data, o->batch_size, true, err);
+    status = trm_dataset_batch(data, batch, true, err);
     if (status == TRM_OK) {
         status = trm_dataset_check(data, err);
     }

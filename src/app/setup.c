@@ -158,6 +158,17 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (status != TRM_OK) {
         return status;
     }
+    static char *plan; /* of this process' one model; the model copies it */
+    bool splits = app_splits(app);
+    if (o->split_plan != NULL && splits && plan == NULL) {
+        status = app_read_text(o->split_plan, &plan, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    if (!splits && app_rank_count(app) > 1 && (o->split_plan != NULL || o->split_mesh != NULL)) {
+        return app_fail(err, TRM_INVALID, "--plan and --mesh are for --parallel-mode semi_auto_parallel and auto_parallel");
+    }
     describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
@@ -177,7 +188,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .tuning_file = o->tuning_file,
         .evaluation_only = evaluation_only,
         .description = description,
-        .parallel = {.comm = app_comm(app)},
+        .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL},
         .context = app->context,
     };
     return TRM_OK;

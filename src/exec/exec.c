@@ -65,6 +65,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
         TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
+        TRMI_TRY(trmi_parallel_before_compile(exec, err));
         plan.shard = exec->parallel->shard->plan;
         plan.rank = exec->parallel->rank;
     }

@@ -80,6 +80,9 @@ trm_status trmi_parallel_before_compile(trm_exec *exec, trm_error *err) {
     if (p == NULL || trm_comm_local_rank(p->comm) == 0) {
         return TRM_OK;
     }
+    if (p->shard != NULL && exec->backend == NULL) {
+        return TRM_OK; /* first the plan, together; then one after the other: compile calls again */
+    }
     return trm_comm_barrier(p->comm, err);
 }
 

@@ -38,6 +38,8 @@ trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
 trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
                                trm_error *err);
+/* shard_search.c: the plan of `training` for these ranks. Collective. */
+trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *training, trm_error *err);
 /* What must agree between ranks of a split program. */
 uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
 /* Sums of squares of cut parameters over all ranks: trmi_update_exchange. `context`: the exec. */

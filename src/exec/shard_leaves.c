@@ -76,7 +76,9 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
     trm_graph *training;
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
-        if (!pinned && run->plan->stores_count == 0) {
+        if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
+            status = trmi_shard_search(exec, training, err);
+        } else if (!pinned && run->plan->stores_count == 0) {
             trmi_shard_plan *samples;
             status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);
             if (status == TRM_OK) {

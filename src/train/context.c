@@ -233,9 +233,12 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_pairs(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
-    if (mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "parallel_mode %s needs a plan; data_parallel and "
-                         "hybrid_parallel spread a model without one", trmi_context_mode_name(mode));
+    if ((mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) && comm != NULL && trm_comm_size(comm) > 1) {
+        *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c),
+                                           .split = mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED : TRM_SPLIT_PLANNED};
+        fusion_of(c, parallel);
+        *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
+        return TRM_OK;
     }
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)) : -1;

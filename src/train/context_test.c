@@ -119,7 +119,6 @@ static void options_that_exclude_each_other_are_named(void **state) {
     refused(TRM_INVALID, "device_num is 8, but the job has 1 ranks");
     trm_context_reset(context);
     set("parallel_mode", "auto_parallel");
-    refused(TRM_UNSUPPORTED, "auto_parallel needs a plan");
     set("full_batch", "true");
     set("dataset_strategy", "((1,8),(8))");
     refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");

@@ -3,6 +3,7 @@
 #include "trireme/metrics.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/os.h"
 
 #include <string.h>
@@ -52,6 +53,28 @@ static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
         TRMI_TRY(trm_auc_create(&model->auc, err));
     }
     trm_auc_reset(model->auc);
+    return TRM_OK;
+}
+
+/* A split model is evaluated whole on every rank, each with its part of the data. */
+static trm_status take_weights(trm_model *model, trm_error *err) {
+    trm_exec *from = model->train.exec, *to = model->evaluate.exec;
+    if (model->options.parallel.split == TRM_SPLIT_NONE || from == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_exec_gather_slots(from, err));
+    for (int32_t i = 0; i < trm_exec_variable_count(to); i++) {
+        trm_variable v = trm_exec_variable(to, i);
+        int32_t source = trm_exec_find(from, v.name);
+        trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
+        void *values = source >= 0 ? trmi_alloc((size_t)trm_tensor_bytes(&t)) : NULL;
+        if (values == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to evaluate with %s", v.name);
+        }
+        trm_exec_read(from, source, values);
+        trm_exec_write(to, i, values);
+        trmi_free(values);
+    }
     return TRM_OK;
 }
 
@@ -114,6 +137,7 @@ static trm_status evaluate(trm_model *model, trm_dataset *data, int64_t steps, c
                            trm_evaluation *out, trm_error *err) {
     TRMI_TRY(ready(model, data, err));
     TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
+    TRMI_TRY(take_weights(model, err));
     bool alone = trmi_model_comm(model) == NULL; /* else all go on to the end: a step tells of stops */
     double begin = trmi_os_now();
     sums s = {0};

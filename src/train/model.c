@@ -139,7 +139,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     } else {
         exec.outputs = &out->logits;
         exec.outputs_count = 1;
-        exec.share = model->train.exec;
+        exec.share = model->options.parallel.split == TRM_SPLIT_NONE ? model->train.exec : NULL;
     }
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }
@@ -289,11 +289,14 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     const trm_parallel_options *p = &given->parallel;
     if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->sync_batch_norm != 0 ||
         p->no_broadcast || p->layerwise_count != 0 || p->block != 0 || given->accumulate > 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: parallel may only "
+        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: beside mesh and plan parallel may only "
                          "name the communicator beside it, and accumulate is grad_accumulation_step");
     }
     o->context = NULL;
-    return trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err);
+    TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err));
+    o->parallel.mesh = given->parallel.mesh;
+    o->parallel.plan = given->parallel.plan;
+    return TRM_OK;
 }
 
 static trm_status copy_options(const trm_model_options *given, trm_model *model, trm_error *err) {
@@ -301,7 +304,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     *o = *given;
     o->data = NULL;
     TRMI_TRY(take_context(given, o, err));
-    const char **strings[] = {&o->backend, &o->tuning_file, &o->description};
+    const char **strings[] = {&o->backend, &o->tuning_file, &o->description, &o->parallel.mesh, &o->parallel.plan};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");

@@ -18,6 +18,10 @@ int32_t trmi_model_size(const trm_model *model) {
     return comm != NULL ? trm_comm_size(comm) : 1;
 }
 
+int32_t trmi_model_shares(const trm_model *model) {
+    return model->options.parallel.split != TRM_SPLIT_NONE ? 1 : trmi_model_size(model);
+}
+
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);

@@ -98,9 +98,9 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
         .global_step = (int64_t)trm_exec_step(exec),
         .epoch = model->epoch,
         .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch *
-                         trmi_model_size(model),
+                         trmi_model_shares(model),
         .seed = model->options.seed,
-        .world_size = trmi_model_size(model),
+        .world_size = trmi_model_shares(model),
         .config_json = model->options.description,
         .state_json = state.data,
     };
@@ -269,7 +269,7 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          (unsigned long long)info->seed, (unsigned long long)model->options.seed);
     }
     /* A step reads the same samples on any number of ranks, as long as they are as many. */
-    int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_size(model);
+    int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
     if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld (on %lld ranks) and %d a "
                          "step, this run has %lld (on %lld) and %d", where, (long long)s->batch,

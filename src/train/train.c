@@ -111,7 +111,7 @@ static trm_status use_batch(run *r, int64_t epoch, int64_t index, int64_t sample
                          (long long)r->model->epoch);
     }
     r->batch++;
-    r->p.step_samples += samples * trmi_model_size(r->model);
+    r->p.step_samples += samples * trmi_model_shares(r->model);
     return TRM_OK;
 }
 
