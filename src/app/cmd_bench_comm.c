@@ -17,6 +17,15 @@ static const struct {
 } DTYPES[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {"fp64", TRM_FLOAT64},
               {"int8", TRM_INT8},    {"int32", TRM_INT32},   {"int64", TRM_INT64}};
 
+static int64_t bytes_of(const char *type) {
+    for (size_t i = 0; i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
+        if (strcmp(DTYPES[i].name, type) == 0) {
+            return (int64_t)trm_dtype_bytes(DTYPES[i].dtype);
+        }
+    }
+    return 1;
+}
+
 /* "64K" or "102000000" or "102M": K, M and G count by 1024, as hccl_test's do; *at moves behind it. */
 static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     char *end;
@@ -36,8 +45,13 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     if (app_rank(app) != 0) {
         return;
     }
-    app_say("%12lld %12.1f %10.2f %10.2f %9.2f %7lld\n", (long long)r->bytes, r->microseconds, r->algbw_gb_s,
-            r->busbw_gb_s, r->roofline_fraction, (long long)r->wrong);
+    bool reduces = strcmp(app->o.op, "allreduce") == 0 || strcmp(app->o.op, "reduce") == 0 ||
+                   strcmp(app->o.op, "reducescatter") == 0;
+    bool rooted = strcmp(app->o.op, "broadcast") == 0 || strcmp(app->o.op, "reduce") == 0;
+    const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
+    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f\n", (long long)r->bytes,
+            (long long)r->bytes / bytes_of(type), type, reduces ? "sum" : "none", rooted ? "0" : "-1", r->microseconds,
+            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, r->roofline_fraction);
     app_json_open();
     app_json_text("bench", "comm");
     app_json_text("op", app->o.op);
@@ -65,7 +79,10 @@ static trm_status measure(app_context *app, trm_error *err) {
         options.dtype = strcmp(DTYPES[i].name, app->o.dtype) == 0 ? DTYPES[i].dtype : options.dtype;
     }
     if (app_rank(app) == 0) {
-        app_say("%12s %12s %10s %10s %9s %7s\n", "bytes", "us", "algbw GB/s", "busbw GB/s", "roofline", "wrong");
+        /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then the bound's */
+        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s\n%12s %12s %6s %6s %4s %10s %9s %9s %8s\n", "size", "count", "type",
+                "redop", "root", "time", "algbw", "busbw", "#wrong", "of bound", "(B)", "(elements)", "", "", "", "(us)",
+                "(GB/s)", "(GB/s)", "");
     }
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
