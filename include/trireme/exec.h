@@ -95,7 +95,7 @@ typedef struct trm_parallel_options {
      * options above only wire, bucket and bucket_bytes apply. */
     trm_split split;
     const char *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
-    const char *plan; /* text of a plan file (docs/plan-file.md): strategies by operator; NULL = none */
+    const char *plan; /* text of a plan file (trireme plan --save): strategies by operator; NULL = none */
 } trm_parallel_options;
 
 /* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and
