@@ -51,7 +51,8 @@ typedef struct trm_planner_info {
     bool infeasible;          /* no plan fits memory_bytes: this is the plan of least memory */
     double step_seconds;      /* predicted, of the chosen plan */
     double samples_per_second;
-    double memory_bytes;      /* a rank */
+    double memory_bytes;      /* a rank, first order: what the search counts */
+    double compiled_bytes;    /* rank 0's compiled program, by liveness; 0: not compiled (more than 64 ranks) */
     double lower_bound;       /* no plan of these meshes has a shorter step, by the same costs */
     double gap;               /* (step - bound) / step */
     double solve_seconds;     /* exact solves alone */

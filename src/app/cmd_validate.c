@@ -104,7 +104,7 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
-static void tell(const trial *t, int count) {
+static void tell(const trial *t, int count, const trm_planner_info *info) {
     double error = 0, best = t[0].measured;
     app_say("\n%-40s %14s %14s %8s\n", "as it runs", "predicted ms", "measured ms", "error");
     for (int i = 0; i < count; i++) {
@@ -115,8 +115,12 @@ static void tell(const trial *t, int count) {
     }
     double regret = t[0].measured / best - 1, tau = kendall(t, count);
     app_say("mean error %.1f %%, Kendall's tau %.3f, regret of the chosen plan %.1f %%, %d plans\n", 100 * error, tau, 100 * regret, count);
+    app_say("memory of the chosen plan: %.1f MB compiled, %.1f MB as it ran (%+.1f%%), libraries and page ends included\n",
+            info->compiled_bytes / 1e6, t[0].bytes / 1e6, 100 * (t[0].bytes / info->compiled_bytes - 1));
     app_json_open();
     app_json_text("event", "validate");
+    app_json_real("compiled_bytes", info->compiled_bytes);
+    app_json_real("measured_bytes", t[0].bytes);
     app_json_int("plans", count);
     app_json_real("mape", error);
     app_json_real("kendall_tau", tau);
@@ -147,7 +151,7 @@ trm_status app_validate(app_context *app, const trm_planner *planner, trm_error 
     trm_status status = count < 0 ? (trm_status)err->status : TRM_OK;
     status = status == TRM_OK ? run(app, folder, info.ranks, trials, count, err) : status;
     if (status == TRM_OK) {
-        tell(trials, count);
+        tell(trials, count, &info);
     }
     snprintf(remove_all, sizeof remove_all, "rm -rf '%s'", folder);
     if (system(remove_all) != 0) {

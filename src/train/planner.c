@@ -2,17 +2,15 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "train/model.h"
-#ifdef TRIREME_ONEDNN
 #include "exec/backend.h"
-#endif
+#include "train/model.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4 };
+enum { ROUNDS = 4, COMPILED_RANKS = 64 };
 
 /* ---- graph --------------------------------------------------------------------------------------------- */
 
@@ -44,7 +42,27 @@ static trm_status compile(const trm_planner *p, const trm_graph *graph, trm_node
     return trmi_plan_create(graph, &options, out, err);
 }
 
-trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err) {
+/* One rank's program of a plan, by the back-end that would run it. */
+static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss, const trmi_shard_plan *plan,
+                               trm_program **out, trm_error *err) {
+    trmi_backend *backend;
+    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
+#ifdef TRIREME_ONEDNN
+    TRMI_TRY(fast ? trmi_backend_onednn(p->costs.threads, NULL, &backend, err)
+                  : trmi_backend_ref(p->costs.threads, &backend, err));
+#else
+    TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
+    (void)fast;
+#endif
+    const trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)p->model.precision,
+                                       .no_fusion = p->model.no_fusion, .dense_gradients = true, .shard = plan};
+    trm_status status = trmi_plan_create(graph, &options, out, err);
+    backend->destroy(backend);
+    return status;
+}
+
+static trm_status make_program(const trm_planner *p, int64_t batch, const trmi_shard_plan *plan, trm_program **out,
+                               trm_error *err) {
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_graph *graph = NULL;
     if (inputs == NULL) {
@@ -60,10 +78,33 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program *
         trm_loss loss = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
         trm_node value = loss(graph, logits, inputs, p->model.loss_context);
         status = trm_graph_check(graph, err);
-        status = status == TRM_OK ? compile(p, graph, value, out, err) : status;
+        status = status != TRM_OK ? status
+                 : plan != NULL   ? compile_part(p, graph, value, plan, out, err)
+                                  : compile(p, graph, value, out, err);
     }
     trm_graph_destroy(graph);
     trmi_free(inputs);
+    return status;
+}
+
+trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err) {
+    return make_program(p, batch, NULL, out, err);
+}
+
+trm_status trmi_planner_compiled(const trm_planner *p, double *bytes, trm_error *err) {
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    trm_program *program = NULL;
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    trm_status status = make_program(p, p->batch, plan, &program, err);
+    if (status == TRM_OK) {
+        *bytes = (double)program->arena_bytes[TRMI_ARENA_PARAM] * p->slots;
+        for (int a = 1; a < TRMI_ARENAS; a++) {
+            *bytes += a == TRMI_ARENA_SLOT ? 0 : (double)program->arena_bytes[a];
+        }
+    }
+    trmi_plan_destroy(program);
+    trmi_shard_plan_destroy(plan);
     return status;
 }
 
@@ -241,6 +282,9 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         trm_planner_destroy(p);
         return status;
     }
+    trm_error no;
+    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS && trmi_planner_compiled(p, &p->compiled_bytes, &no) == TRM_OK;
+    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
     p->total_seconds = trmi_os_now() - begin;
     *out = p;
     return TRM_OK;
@@ -274,6 +318,7 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->step_seconds = m->found.objective;
     out->samples_per_second = (double)p->batch / m->found.objective;
     out->memory_bytes = m->found.best.measure.bytes;
+    out->compiled_bytes = p->compiled_bytes;
     out->lower_bound = bound;
     out->gap = (out->step_seconds - bound) / out->step_seconds;
     out->search_seconds = p->search_seconds;

@@ -105,11 +105,14 @@ struct trm_planner {
     trmi_flip flips[3];
     int32_t flips_count;
     double search_seconds, total_seconds;
+    double compiled_bytes; /* of rank 0's program of the best plan; 0: not compiled */
 };
 
 static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
 /* The whole training graph of a global batch of `batch`. */
 trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err);
+/* Bytes of rank 0's program of the best plan, by liveness: what it will take but for kernels' scratch tables. */
+trm_status trmi_planner_compiled(const trm_planner *p, double *bytes, trm_error *err);
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
                               trm_error *err);
 /* "data parallel", "n", "n:98% k:2%": the cuts of a plan by work. */

@@ -168,6 +168,9 @@ static void tell_head(report *r) {
     trmi_text_printf(t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
                      size_text(m->bytes, a), size_text(m->weight_bytes, b), size_text(m->gradient_bytes, c),
                      size_text(m->slot_bytes, d), size_text(m->kept_bytes, plan));
+    if (info.compiled_bytes > 0) {
+        trmi_text_printf(t, "compiled      %s on rank 0, by liveness\n", size_text(info.compiled_bytes, a));
+    }
     if (r->p->mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t, "proof         no plan of these meshes%s takes less than %s by these costs: gap %.3f %%; %d "
                          "operators, %d solves in %s\n", r->p->options.memory_bytes > 0 ? " that fits" : "",
@@ -438,6 +441,7 @@ static void tell_json(report *r) {
                      (int)info.ranks, info.mesh, (long long)r->p->batch, modes[r->p->mode], info.infeasible ? "true" : "false");
     string(t, "cuts", plan);
     json_measure(t, &r->measure);
+    number(t, "compiled_bytes", info.compiled_bytes);
     number(t, "samples_per_second", info.samples_per_second);
     number(t, "data_parallel_seconds", info.data_parallel_seconds);
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
