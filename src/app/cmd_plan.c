@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static void tell_summary(const char *name, const app_options *o, const trm_exec_info *info) {
-    char a[32], b[32], c[32], d[32], e[32];
-    app_say("%s, batch %lld, %lldx%lld, %s\n", name, (long long)o->batch_size, (long long)o->image_size,
-            (long long)o->image_size, o->precision);
+static void tell_summary(const app_context *app, const char *name, const trm_exec_info *info) {
+    const app_options *o = &app->o;
+    char size[48] = "", a[32], b[32], c[32], d[32], e[32];
+    if (!app_is_recommender(name)) {
+        snprintf(size, sizeof size, ", %lldx%lld", (long long)o->image_size, (long long)o->image_size);
+    }
+    app_say("%s, batch %lld%s, %s\n", name, (long long)o->batch_size, size, o->precision);
     app_say("parameters   %.3f million in %d steps of the program\n", (double)info->parameter_count / 1e6,
             (int)info->steps);
     app_say("memory       %s: parameters %s, gradients %s, slots %s, activations %s\n",
@@ -17,8 +20,8 @@ static void tell_summary(const char *name, const app_options *o, const trm_exec_
             app_bytes((double)info->activation_bytes, e, sizeof e));
     app_say("work         %.2f GFLOP a step\n", info->flops / 1e9);
     if (info->predicted_seconds > 0) {
-        app_say("time         %.1f ms a step predicted, %.0f images/s\n", info->predicted_seconds * 1e3,
-                (double)o->batch_size / info->predicted_seconds);
+        app_say("time         %.1f ms a step predicted, %.0f %s/s\n", info->predicted_seconds * 1e3,
+                (double)o->batch_size / info->predicted_seconds, app_unit(app));
     }
     app_say("compiled in  %.3f s\n", info->create_seconds);
 }
@@ -29,7 +32,9 @@ static void tell_json(const char *name, const app_options *o, const trm_exec_inf
     app_json_text("event", "plan");
     app_json_text("model", name);
     app_json_int("batch_size", o->batch_size);
-    app_json_int("image_size", o->image_size);
+    if (!app_is_recommender(name)) {
+        app_json_int("image_size", o->image_size);
+    }
     app_json_text("precision", o->precision);
     app_json_int("parameters", info->parameter_count);
     app_json_int("steps", info->steps);
@@ -76,7 +81,7 @@ int app_run_plan(app_context *app) {
         if (text != NULL) {
             app_say("%s", text);
         } else {
-            tell_summary(name, &app->o, &info);
+            tell_summary(app, name, &info);
         }
         tell_json(name, &app->o, &info, text);
     }
