@@ -8,6 +8,60 @@
 extern "C" {
 #endif
 
+/* ---- a job's folder ----------------------------------------------------------------------------
+ */
+
+/* What servers have kept: a checkpoint, its digests checked, and the pushes of the logs since. Only
+ * read: a running job is not disturbed. */
+typedef struct trm_ps_folder trm_ps_folder;
+
+typedef struct trm_ps_folder_options {
+    uint32_t cut;        /* 0 = the newest */
+    bool no_logs;        /* the checkpoint alone */
+    const char *table;   /* loads only its rows; NULL = all */
+    const uint64_t *key; /* and only this row, with its last writers */
+} trm_ps_folder_options;
+
+typedef struct trm_ps_folder_info {
+    uint32_t cut;
+    bool differential;
+    int32_t servers, shards; /* shards of a server */
+    int32_t tables;
+    int64_t global_step, logged; /* pushes; those of them that the logs added */
+} trm_ps_folder_info;
+
+/* Of a push that changed a row. */
+typedef struct trm_ps_writer {
+    uint32_t worker, incarnation;
+    uint64_t sequence;
+    uint32_t tick, time; /* of the shard; wall-clock second */
+} trm_ps_writer;
+enum { TRM_PS_WRITERS = 16 };
+
+/* errors  INVALID (no checkpoint, no such table), IO, CORRUPT (file, block, offset), NOMEM
+ *   owns  caller, by trm_ps_folder_close */
+TRM_API TRM_MUST_USE trm_status trm_ps_folder_open(const char *path,
+                                                   const trm_ps_folder_options *options,
+                                                   trm_ps_folder **out, trm_error *err);
+TRM_API void trm_ps_folder_close(trm_ps_folder *folder);
+TRM_API void trm_ps_folder_get_info(const trm_ps_folder *folder, trm_ps_folder_info *out);
+/* Its options, and the numbers of rows and slots of those rows that were loaded. */
+TRM_API const trm_table_options *trm_ps_folder_table(const trm_ps_folder *folder, int32_t table,
+                                                     int64_t *rows, int32_t *slots);
+/* As trm_ps_row.   errors  TRM_END if there is none */
+TRM_API TRM_MUST_USE trm_status trm_ps_folder_row(const trm_ps_folder *folder, int32_t table,
+                                                  uint64_t key, trm_row_info *info, float *values,
+                                                  float *slots, trm_error *err);
+/* The pushes of the logs that changed `options.key`, the last first; how many of *total. */
+TRM_API int32_t trm_ps_folder_writers(const trm_ps_folder *folder,
+                                      trm_ps_writer out[TRM_PS_WRITERS], int64_t *total);
+/* Calls for every loaded row of a table, in no order, until `see` returns anything but TRM_OK. */
+typedef trm_status (*trm_ps_see_row)(void *context, const trm_row_info *info, const float *values,
+                                     const float *slots);
+TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, int32_t table,
+                                                   trm_ps_see_row see, void *context,
+                                                   trm_error *err);
+
 /* ---- forecast ---------------------------------------------------------------------------------
  */
 

@@ -60,7 +60,8 @@ typedef struct app_options {
     /* parameter servers */
     int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
-    const char *token_file, *listen, *connect;
+    const char *token_file, *listen, *connect, *table, *key;
+    int64_t cut;
     bool tcp_only;
     bool evaluator, check, no_ps_log, hybrid;
     /* planning */
@@ -99,7 +100,7 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_bench_plan, app_group_bench_split, app_group_bench,
     app_group_synth, app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
-    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps;
+    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps, app_group_ps;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -254,6 +255,8 @@ int app_run_simulate(app_context *app);
 int app_run_bench_plan(app_context *app);
 int app_run_bench_split(app_context *app);
 int app_run_export(app_context *app);
+int app_run_ps_inspect(app_context *app);
+int app_run_ps_export(app_context *app);
 int app_run_import(app_context *app);
 int app_run_inspect(app_context *app);
 int app_run_data_synth(app_context *app);

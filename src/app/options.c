@@ -288,6 +288,14 @@ static const app_flag BENCH_PS[] = {
 };
 GROUP(bench_ps, "Measuring", BENCH_PS);
 
+static const app_flag PS[] = {
+    {"table", APP_TEXT, OPTION(table), "T", "one table", 0, 0},
+    {"key", APP_TEXT, OPTION(key), "K", "inspect: one row of it, its slots, counts and last writers", 0, 0},
+    {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
+    {"output", APP_TEXT, OPTION(output), "FILE", "export: .npz or .safetensors", 0, 0},
+};
+GROUP(ps, "Parameter servers", PS);
+
 void app_defaults(app_options *o) {
     memset(o, 0, sizeof *o);
     o->color = "auto";

@@ -78,7 +78,8 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     for (int64_t i = 0; status == TRM_OK && i < (int64_t)BATCH * WIDTH; i++) {
         gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;
     }
-    int64_t before = resident_bytes(), batches = (rows + BATCH - 1) / BATCH, trained = 200;
+    int64_t before = resident_bytes(), batches = (rows + BATCH - 1) / BATCH,
+            trained = trmi_min_i64(200, 4 + batches / 4);
     double at = trmi_os_now();
     if (status == TRM_OK) {
         status = train(client, table, rows, true, batches, gradients, out, keys, err);

@@ -102,7 +102,7 @@ struct trm_ps_client {
     int64_t next_batch;
     trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
     trm_error push_err;
-    int64_t last_lease;   /* the newest that this worker was told of */
+    int64_t last_lease; /* the newest that this worker was told of */
     /* the one control request under way */
     uint64_t order;
     bool order_answered;

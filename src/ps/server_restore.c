@@ -6,6 +6,7 @@
  *
  * Start: the newest manifest whose files are all whole (back to its full cut), then the logs from
  * that cut on. The logs of the cut before are kept, so that falling back one cut loses nothing. */
+#include "ps/manifest.h"
 #include "ps/server.h"
 
 #include "base/error.h"
@@ -28,16 +29,12 @@ void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, ch
              server->options.server, server->options.servers, shard, server->shards, cut);
 }
 
-static void manifest_path(const trm_ps_server *server, uint32_t cut, char *path, size_t size) {
-    snprintf(path, size, "%s/MANIFEST-%06u.json", server->folder, cut);
-}
-
 /* ---- pruning
  * ---------------------------------------------------------------------------------------- */
 
 static void remove_cut(const trm_ps_server *server, uint32_t cut) {
     char path[400];
-    manifest_path(server, cut, path, sizeof path);
+    trmi_manifest_path(server->folder, cut, path, sizeof path);
     unlink(path);
     snprintf(path, sizeof path, "%s/cut-%06u", server->folder, cut);
     (void)!trmi_os_remove_tree(NULL, path, NULL);
@@ -46,7 +43,7 @@ static void remove_cut(const trm_ps_server *server, uint32_t cut) {
 trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
                                const char *text, size_t bytes, trm_error *err) {
     char path[400];
-    manifest_path(server, cut, path, sizeof path);
+    trmi_manifest_path(server->folder, cut, path, sizeof path);
     TRMI_TRY(trmi_os_replace_file(NULL, path, text, bytes, err));
     for (uint32_t s = 0; s < server->shards; s++) {
         for (uint32_t old = cut >= 2 ? cut - 2 : UINT32_MAX; old != UINT32_MAX; old--) {
@@ -71,44 +68,9 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 /* ---- manifests
  * ---------------------------------------------------------------------------------------- */
 
-typedef struct manifest {
-    json_t *root;
-    char path[400];
-    uint32_t cut, servers, shards;
-    bool differential;
-} manifest;
-
-static trm_status read_manifest(const trm_ps_server *server, uint32_t cut, manifest *out,
-                                trm_error *err) {
-    uint8_t *text;
-    size_t bytes;
-    *out = (manifest){.cut = cut};
-    manifest_path(server, cut, out->path, sizeof out->path);
-    TRMI_TRY(trmi_os_read_file(out->path, MANIFEST_BYTES_MAX, &text, &bytes, err));
-    json_error_t why;
-    out->root = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &why);
-    trmi_free(text);
-    json_int_t number = 0, servers = 0, shards = 0;
-    int differential = 0;
-    json_t *files = NULL;
-    if (out->root == NULL ||
-        json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
-                    &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||
-        number != cut || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
-        json_array_size(files) != (size_t)(servers * shards)) {
-        json_decref(out->root);
-        out->root = NULL;
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a manifest of cut %u", out->path, cut);
-    }
-    out->differential = differential != 0;
-    out->servers = (uint32_t)servers;
-    out->shards = (uint32_t)shards;
-    return TRM_OK;
-}
-
 /* Calls for the files that this server needs: its own if the job has the same form, else all. */
-static trm_status each_file(trm_ps_server *server, const manifest *m,
-                            trm_status (*use)(trm_ps_server *server, const manifest *m,
+static trm_status each_file(trm_ps_server *server, const trmi_manifest *m,
+                            trm_status (*use)(trm_ps_server *server, const trmi_manifest *m,
                                               const char *path, uint64_t digest, int64_t shard,
                                               trm_error *err),
                             trm_error *err) {
@@ -138,7 +100,7 @@ static trm_status each_file(trm_ps_server *server, const manifest *m,
     return TRM_OK;
 }
 
-static trm_status verify_file(trm_ps_server *server, const manifest *m, const char *path,
+static trm_status verify_file(trm_ps_server *server, const trmi_manifest *m, const char *path,
                               uint64_t digest, int64_t shard, trm_error *err) {
     (void)m;
     (void)shard;
@@ -153,7 +115,7 @@ static bool wants_mine(void *context, uint32_t table, uint64_t key) {
                runner->shard->number;
 }
 
-static trm_status load_file(trm_ps_server *server, const manifest *m, const char *path,
+static trm_status load_file(trm_ps_server *server, const trmi_manifest *m, const char *path,
                             uint64_t digest, int64_t shard, trm_error *err) {
     (void)m;
     for (uint32_t s = 0; s < server->shards; s++) {
@@ -168,9 +130,9 @@ static trm_status load_file(trm_ps_server *server, const manifest *m, const char
 }
 
 /* The manifests of a cut, back to its full one; newest first. */
-static trm_status read_chain(trm_ps_server *server, uint32_t cut, manifest **out, uint32_t *count,
-                             trm_error *err) {
-    manifest *chain = NULL;
+static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_manifest **out,
+                             uint32_t *count, trm_error *err) {
+    trmi_manifest *chain = NULL;
     int64_t capacity = 0;
     trm_status status = TRM_OK;
     *count = 0;
@@ -183,7 +145,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, manifest **out
             status = TRMI_FAIL(err, TRM_NOMEM, "no memory for manifests");
             break;
         }
-        status = read_manifest(server, at, &chain[*count], err);
+        status = trmi_manifest_read(server->folder, at, &chain[*count], err);
         if (status != TRM_OK) {
             break;
         }
@@ -197,7 +159,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, manifest **out
     return status;
 }
 
-static void free_chain(manifest *chain, uint32_t count) {
+static void free_chain(trmi_manifest *chain, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         json_decref(chain[i].root);
     }
@@ -205,7 +167,7 @@ static void free_chain(manifest *chain, uint32_t count) {
 }
 
 static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
-    manifest *chain;
+    trmi_manifest *chain;
     uint32_t count;
     trm_status status = read_chain(server, cut, &chain, &count, err);
     for (uint32_t i = count; status == TRM_OK && i-- > 0;) {
@@ -343,20 +305,12 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, server->folder, err));
-    DIR *dir = opendir(server->folder);
-    if (dir == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: cannot list", server->folder);
-    }
     uint32_t newest = 0, cut;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        newest =
-            sscanf(entry->d_name, "MANIFEST-%u.json", &cut) == 1 && cut > newest ? cut : newest;
-    }
-    closedir(dir);
+    TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
     for (cut = newest; cut > 0 && status != TRM_OK; cut--) {
         char path[400];
-        manifest_path(server, cut, path, sizeof path);
+        trmi_manifest_path(server->folder, cut, path, sizeof path);
         if (access(path, F_OK) != 0) {
             continue;
         }

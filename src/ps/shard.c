@@ -153,6 +153,23 @@ static void mark(trmi_shard *shard, const trmi_push_id *id) {
 /* A late push of a backup worker only fills its window: nothing is counted. */
 bool trmi_push_counts(const trmi_push *push) { return push->section_count > 0 || push->clock > 0; }
 
+static void look_for_key(trmi_shard *shard, const trmi_push *push) {
+    trmi_watch *w = shard->watch;
+    for (uint32_t i = 0; i < push->section_count; i++) {
+        const trmi_ps_section *s = &push->sections[i];
+        bool mine = strcmp(shard->tables[s->table]->name, w->table) == 0;
+        for (int64_t k = 0; mine && k < s->count; k++) {
+            uint64_t key;
+            memcpy(&key, s->keys + k, sizeof key);
+            for (uint32_t m = 0; key == w->key && m < push->id_count; m++) {
+                const trmi_push_id *id = &push->ids[m];
+                w->last[w->count++ % TRM_PS_WRITERS] = (trm_ps_writer){
+                    id->worker, id->incarnation, id->sequence, shard->tick, push->time};
+            }
+        }
+    }
+}
+
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     if (!trmi_push_counts(push)) {
         return TRM_OK;
@@ -160,6 +177,9 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
     shard->clock = trmi_max_i64(shard->clock, push->clock);
+    if (shard->watch != NULL) {
+        look_for_key(shard, push);
+    }
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *s = &push->sections[i];
         TRMI_TRY(trmi_row_table_update(shard->tables[s->table], s->keys, s->count, push->dtype,

@@ -11,6 +11,8 @@
 #ifndef TRMI_PS_SHARD_H
 #define TRMI_PS_SHARD_H
 
+#include "trireme/ps_tools.h"
+
 #include "base/os.h"
 #include "ps/codec.h"
 #include "ps/table.h"
@@ -41,6 +43,14 @@ typedef struct trmi_push {
     uint32_t section_count;
 } trmi_push;
 
+/* Who changed one row: filled while a log is replayed for an audit. */
+typedef struct trmi_watch {
+    const char *table;
+    uint64_t key;
+    int64_t count; /* of all; the last TRM_PS_WRITERS are kept */
+    trm_ps_writer last[TRM_PS_WRITERS];
+} trmi_watch;
+
 typedef struct trmi_shard_log {
     const trmi_os *os;
     int fd;    /* -1 = no log */
@@ -61,7 +71,8 @@ typedef struct trmi_shard {
     int64_t clock;
     int64_t applied, repeated; /* pushes, by this process */
     trmi_shard_log log;
-    trm_error broken; /* status TRM_OK, or why this shard serves no more */
+    trmi_watch *watch; /* NULL = nobody looks */
+    trm_error broken;  /* status TRM_OK, or why this shard serves no more */
 } trmi_shard;
 
 /* errors  NOMEM */

@@ -1,0 +1,161 @@
+/* Tests of looking into a job's folder: the rows that servers have, who wrote them, damage named.
+ */
+#include "check.h"
+
+#include "base/memory.h"
+#include "base/os.h"
+#include "ps/client.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+enum { WIDTH = 3, KEYS = 100 };
+static char folder[64];
+
+static trm_status count_rows(void *context, const trm_row_info *info, const float *values,
+                             const float *slots) {
+    int64_t *sum = context;
+    sum[0]++;
+    sum[1] += (int64_t)info->key;
+    return values != NULL && slots != NULL ? TRM_OK : TRM_INTERNAL;
+}
+
+static void push(trm_ps_batch *batch, int32_t table, uint64_t first, int64_t count) {
+    static uint64_t keys[KEYS];
+    static float gradients[KEYS * WIDTH];
+    trm_error err;
+    for (int64_t i = 0; i < count; i++) {
+        keys[i] = first + (uint64_t)i;
+        for (int j = 0; j < WIDTH; j++) {
+            gradients[i * WIDTH + j] = 0.25f;
+        }
+    }
+    trm_ps_batch_clear(batch);
+    CHECK_OK(trm_ps_batch_add(batch, table, keys, count, NULL, gradients, &err), err);
+    CHECK_OK(trm_ps_push(batch, NULL, &err), err);
+}
+
+static void a_folder_shows_what_servers_have(void **state) {
+    snprintf(folder, sizeof folder, "/tmp/ps-folder-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    trm_ps_server *server[2];
+    trm_ps_client *client[2];
+    trm_ps_batch *batch[2];
+    int32_t a, b;
+    trm_error err;
+    for (int s = 0; s < 2; s++) {
+        trm_ps_server_options o = {.server = s,
+                                   .servers = 2,
+                                   .shards = 2,
+                                   .folder = folder,
+                                   .memory_bytes = 1 << 26,
+                                   .log_pushes = true};
+        CHECK_OK(trm_ps_server_start(&o, &server[s], &err), err);
+    }
+    for (int w = 0; w < 2; w++) {
+        trm_ps_client_options o = {
+            .local = server, .servers = 2, .worker = w, .ring_bytes = 1 << 20};
+        CHECK_OK(trm_ps_client_create(&o, &client[w], &err), err);
+        trm_table_options t = {.name = "a",
+                               .width = WIDTH,
+                               .optimizer = {.rule = TRM_ROW_ADAGRAD, .learning_rate = 1}};
+        CHECK_OK(trm_ps_client_table(client[w], &t, &a, &err), err);
+        t.name = "b";
+        CHECK_OK(trm_ps_client_table(client[w], &t, &b, &err), err);
+        CHECK_OK(trm_ps_batch_create(client[w], &batch[w], &err), err);
+    }
+    trm_ps_folder *f;
+    CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_INVALID, err,
+                "holds no checkpoint");
+    push(batch[0], a, 0, KEYS);
+    push(batch[0], b, 7, 10);
+    CHECK_OK(trm_ps_flush(client[0], &err), err);
+    trm_ps_checkpoint_result result;
+    CHECK_OK(trm_ps_checkpoint(client[0], false, &result, &err), err);
+    push(batch[0], a, 50, 10);
+    CHECK_OK(trm_ps_flush(client[0], &err), err);
+    CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
+    push(batch[0], a, 50, 20); /* only in the logs, as the next */
+    CHECK_OK(trm_ps_flush(client[0], &err), err);
+    push(batch[1], a, 55, 1);
+    CHECK_OK(trm_ps_flush(client[1], &err), err);
+    /* While the servers run. */
+    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), err);
+    trm_ps_folder_info info;
+    trm_ps_folder_get_info(f, &info);
+    assert_int_equal(info.cut, 2);
+    assert_true(info.differential);
+    assert_int_equal(info.servers, 2);
+    assert_int_equal(info.shards, 2);
+    assert_int_equal(info.tables, 2);
+    assert_int_equal(info.global_step, 5);
+    assert_int_equal(info.logged, 2);
+    int64_t rows, sum[2] = {0};
+    int32_t slots;
+    assert_string_equal(trm_ps_folder_table(f, 0, &rows, &slots)->name, "a");
+    assert_int_equal(rows, KEYS);
+    assert_int_equal(slots, WIDTH);
+    assert_null(trm_ps_folder_table(f, 2, &rows, &slots));
+    CHECK_OK(trm_ps_folder_each(f, 1, count_rows, sum, &err), err);
+    assert_int_equal(sum[0], 10);
+    assert_int_equal(sum[1], 7 * 10 + 45);
+    for (uint64_t key = 0; key < KEYS; key++) {
+        trm_row_info have, want;
+        float v[2][WIDTH], s[2][WIDTH];
+        CHECK_OK(trm_ps_folder_row(f, 0, key, &have, v[0], s[0], &err), err);
+        CHECK_OK(trm_ps_row(client[0], a, key, &want, v[1], s[1], &err), err);
+        assert_memory_equal(v[0], v[1], sizeof v[0]);
+        assert_memory_equal(s[0], s[1], sizeof s[0]);
+        assert_int_equal(have.count, want.count);
+    }
+    assert_int_equal(trm_ps_folder_row(f, 0, 12345, NULL, NULL, NULL, &err), TRM_END);
+    trm_ps_folder_close(f);
+    /* One row, and who wrote it since the checkpoint. */
+    uint64_t key = 55;
+    trm_ps_folder_options one = {.table = "a", .key = &key};
+    CHECK_OK(trm_ps_folder_open(folder, &one, &f, &err), err);
+    trm_ps_writer writers[TRM_PS_WRITERS];
+    int64_t total;
+    assert_int_equal(trm_ps_folder_writers(f, writers, &total), 2);
+    assert_int_equal(total, 2);
+    assert_int_equal(writers[0].worker, 1);
+    assert_int_equal(writers[0].sequence, 1);
+    assert_int_equal(writers[1].worker, 0);
+    assert_int_equal(writers[1].sequence, 4);
+    trm_row_info row;
+    CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
+    assert_int_equal(row.count, 4);
+    trm_ps_folder_close(f);
+    CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){.table = "c"}, &f, &err),
+                TRM_INVALID, err, "no table 'c': there are a, b");
+    /* The cut before, without logs: as it was. */
+    trm_ps_folder_options old = {.cut = 1, .no_logs = true};
+    CHECK_OK(trm_ps_folder_open(folder, &old, &f, &err), err);
+    CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
+    assert_int_equal(row.count, 1);
+    trm_ps_folder_close(f);
+    for (int w = 0; w < 2; w++) {
+        trm_ps_batch_destroy(batch[w]);
+        trm_ps_client_destroy(client[w]);
+    }
+    for (int s = 0; s < 2; s++) {
+        trm_ps_server_stop(server[s]);
+    }
+    /* A byte of a file is wrong. */
+    char path[128];
+    uint8_t *data;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/cut-000001/server-1-shard-0.full", folder);
+    CHECK_OK(trmi_os_read_file(path, 1 << 26, &data, &bytes, &err), err);
+    data[bytes / 2] ^= 1;
+    CHECK_OK(trmi_os_replace_file(NULL, path, data, bytes, &err), err);
+    trmi_free(data);
+    CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_CORRUPT, err,
+                "server-1-shard-0.full: block");
+    CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_folder_shows_what_servers_have)};
+    return cmocka_run_group_tests_name("ps folder", tests, NULL, NULL);
+}

@@ -1,0 +1,58 @@
+#include "ps/manifest.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+#include "ps/codec.h"
+
+#include <dirent.h>
+#include <stdio.h>
+
+enum { MANIFEST_BYTES_MAX = 64 << 20 };
+
+void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t size) {
+    snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
+}
+
+trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *err) {
+    DIR *dir = opendir(folder);
+    if (dir == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot list", folder);
+    }
+    uint32_t newest = 0, number;
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        bool one = sscanf(entry->d_name, "MANIFEST-%u.json", &number) == 1;
+        newest = one && number > newest ? number : newest;
+    }
+    closedir(dir);
+    *cut = newest;
+    return TRM_OK;
+}
+
+trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_manifest *out,
+                              trm_error *err) {
+    uint8_t *text;
+    size_t bytes;
+    *out = (trmi_manifest){.cut = cut};
+    trmi_manifest_path(folder, cut, out->path, sizeof out->path);
+    TRMI_TRY(trmi_os_read_file(out->path, MANIFEST_BYTES_MAX, &text, &bytes, err));
+    json_error_t why;
+    out->root = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &why);
+    trmi_free(text);
+    json_int_t number = 0, servers = 0, shards = 0;
+    int differential = 0;
+    json_t *files = NULL;
+    if (out->root == NULL ||
+        json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
+                    &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||
+        number != cut || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
+        json_array_size(files) != (size_t)(servers * shards)) {
+        json_decref(out->root);
+        out->root = NULL;
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a manifest of cut %u", out->path, cut);
+    }
+    out->differential = differential != 0;
+    out->servers = (uint32_t)servers;
+    out->shards = (uint32_t)shards;
+    return TRM_OK;
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# bench ps says what it measures; its checkpoint is inspected and exported.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+
+"$trireme" bench ps --rows 110000 --repeats 3 --batch-size 16384 --output ps > bench.txt 2> bench.err || fail "bench ps: $(tail -n 3 bench.err)"
+for name in read.of_gather update.rowwise_adagrad.of_gather criteo.pull.of_gather criteo.push.of_update \
+    wire.pull checkpoint.rate checkpoint.disk restart.beyond_read; do
+    grep -q "^$name " bench.txt || fail "bench ps does not say $name"
+done
+"$trireme" ps inspect ps > inspect.txt || fail "ps inspect"
+grep -q "checkpoint 2 of 1 servers with 1 shards each" inspect.txt || fail "inspect: $(head -n 1 inspect.txt)"
+grep -q "field-25 .* 4230 rows of 16 x float32, rowwise_adagrad, 1 slots" inspect.txt || fail "inspect: field-25"
+"$trireme" ps inspect ps --table field-3 --key 77 > row.txt || fail "ps inspect --key"
+grep -q "^field-3, key 77: [1-9][0-9]* updates" row.txt || fail "row: $(head -n 1 row.txt)"
+"$trireme" ps inspect ps --table field-3 --key 77 --json | grep -q '"key":77,.*"last_writers":\[' || fail "row as JSON"
+"$trireme" ps inspect ps --table nothing 2> err.txt && fail "a table that is not there"
+grep -q "has no table 'nothing': there are field-0, " err.txt || fail "wrong table: $(cat err.txt)"
+"$trireme" ps inspect ps --key 1 2> err.txt && fail "a key without a table"
+grep -q -- "--table says of which table" err.txt || fail "key alone: $(cat err.txt)"
+"$trireme" ps inspect ps --table field-3 --key 12x 2> err.txt && fail "a key that is no number"
+grep -q "a number from 0 to 2^64 - 1" err.txt || fail "no number: $(cat err.txt)"
+for file in t.npz t.safetensors; do
+    "$trireme" ps export ps --table field-3 --output $file || fail "export $file"
+    "$trireme" inspect $file | grep -q "4230" || fail "$file holds no 4230 rows: $("$trireme" inspect $file)"
+done
+if python3 -c 'import numpy' 2> /dev/null; then
+    python3 - << 'END' || fail "numpy reads something else"
+import numpy
+t = numpy.load("t.npz")
+assert sorted(t["keys"]) == list(range(4230)), t["keys"]
+assert t["values"].shape == (4230, 16) and numpy.isfinite(t["values"]).all() and (t["values"] != 0).any()
+assert t["slots"].shape == (4230, 1) and (t["slots"] > 0).all() and (t["updates"] > 0).all()
+END
+fi
+"$trireme" ps export ps --table field-3 --output t.txt 2> err.txt && fail "export to .txt"
+grep -q "ends in .npz or .safetensors" err.txt || fail "export to .txt: $(cat err.txt)"
+
+# ---- a table within its budget
+"$trireme" bench ps --table-bytes 40MB > budget.txt 2> budget.err || fail "budget: $(tail -n 3 budget.err)"
+grep -q "^budget.forecast" budget.txt || fail "no forecast"
+# ---- and beyond it: the rest is in a file
+mkdir spill
+"$trireme" bench ps --table-bytes 80MB --ps-memory 40MB --output spill > budget.txt 2> budget.err ||
+    fail "spill: $(tail -n 3 budget.err)"
+awk '$1 == "budget.spilled" && $2 > 1000 {found = 1} END {exit !found}' budget.txt || fail "nothing was spilled"
+awk '$1 == "budget.table" && $2 <= 0.04 {found = 1} END {exit !found}' budget.txt || fail "the budget was exceeded"
+[ $failed = 0 ] && echo "ps tools: all well"
+exit $failed
