@@ -20,7 +20,7 @@ static trm_status count_rows(void *context, const trm_row_info *info, const floa
     return values != NULL && slots != NULL ? TRM_OK : TRM_INTERNAL;
 }
 
-static void push(trm_ps_batch *batch, int32_t table, uint64_t first, int64_t count) {
+static void push(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count) {
     static uint64_t keys[KEYS];
     static float gradients[KEYS * WIDTH];
     trm_error err;
@@ -30,18 +30,17 @@ static void push(trm_ps_batch *batch, int32_t table, uint64_t first, int64_t cou
             gradients[i * WIDTH + j] = 0.25f;
         }
     }
-    trm_ps_batch_clear(batch);
-    CHECK_OK(trm_ps_batch_add(batch, table, keys, count, NULL, gradients, &err), err);
-    CHECK_OK(trm_ps_push(batch, NULL, &err), err);
+    trm_ps_batch_clear(to);
+    CHECK_OK(trm_ps_batch_add(to, table, keys, count, NULL, gradients, &err), err);
+    CHECK_OK(trm_ps_push(to, NULL, &err), err);
 }
 
-static void a_folder_shows_what_servers_have(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/ps-folder-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    trm_ps_server *server[2];
-    trm_ps_client *client[2];
-    trm_ps_batch *batch[2];
-    int32_t a, b;
+static trm_ps_server *server[2];
+static trm_ps_client *client[2];
+static trm_ps_batch *batch[2];
+static int32_t a, b;
+
+static void start_job(void) {
     trm_error err;
     for (int s = 0; s < 2; s++) {
         trm_ps_server_options o = {.server = s,
@@ -64,6 +63,29 @@ static void a_folder_shows_what_servers_have(void **state) {
         CHECK_OK(trm_ps_client_table(client[w], &t, &b, &err), err);
         CHECK_OK(trm_ps_batch_create(client[w], &batch[w], &err), err);
     }
+}
+
+static void damage_is_named(void) {
+    trm_error err;
+    trm_ps_folder *f;
+    /* A byte of a file is wrong. */
+    char path[128];
+    uint8_t *data;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/cut-000001/server-1-shard-0.full", folder);
+    CHECK_OK(trmi_os_read_file(path, 1 << 26, &data, &bytes, &err), err);
+    data[bytes / 2] ^= 1;
+    CHECK_OK(trmi_os_replace_file(NULL, path, data, bytes, &err), err);
+    trmi_free(data);
+    CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_CORRUPT, err,
+                "server-1-shard-0.full: block");
+}
+
+static void a_folder_shows_what_servers_have(void **state) {
+    snprintf(folder, sizeof folder, "/tmp/ps-folder-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    trm_error err;
+    start_job();
     trm_ps_folder *f;
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_INVALID, err,
                 "holds no checkpoint");
@@ -141,17 +163,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     for (int s = 0; s < 2; s++) {
         trm_ps_server_stop(server[s]);
     }
-    /* A byte of a file is wrong. */
-    char path[128];
-    uint8_t *data;
-    size_t bytes;
-    snprintf(path, sizeof path, "%s/cut-000001/server-1-shard-0.full", folder);
-    CHECK_OK(trmi_os_read_file(path, 1 << 26, &data, &bytes, &err), err);
-    data[bytes / 2] ^= 1;
-    CHECK_OK(trmi_os_replace_file(NULL, path, data, bytes, &err), err);
-    trmi_free(data);
-    CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_CORRUPT, err,
-                "server-1-shard-0.full: block");
+    damage_is_named();
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
 
