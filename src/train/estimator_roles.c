@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const double say_seconds = 30;
+enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds, for servers of a job that is over */
 enum { RING_BYTES = 32 << 20, RING_MAX = 1 << 30 }; /* shared memory, each way */
 enum { LEASES = 10, LEASE_MAX = 64 }; /* a worker an epoch, so that a slow one does fewer; batches */
 
@@ -79,18 +80,19 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
     return trm_ps_client_create(&options, out, err);
 }
 
-/* Servers come up when they come up. TRM_END: the job has ended in the meantime. */
+/* Servers come up when they come up. A chief must not be mistaken: nobody else ends them.
+ * TRM_END: the job has ended in the meantime. */
 static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_error *err) {
     double begin = trmi_os_now(), said = begin;
     uint64_t step;
     for (;;) {
-        if (!e->is_chief && trmi_job_read(e, &step) == TRMI_JOB_DONE) {
-            /* A restart of the whole job begins with servers; this is a late worker of one that is over. */
-            trm_status late = connect_once(e, 2, out, err);
-            return late == TRM_TIMEOUT || late == TRM_PEER ? TRM_END : late;
-        }
-        trm_status status = connect_once(e, e->strategy.timeout_seconds, out, err);
+        /* Of a job that is over the servers have gone, unless all of it is being started again. */
+        bool over = trmi_job_read(e, &step) == TRMI_JOB_DONE;
+        trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
+        if (over && (status == TRM_TIMEOUT || status == TRM_PEER) && waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
+            return TRM_END;
+        }
         bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
                      waited < e->config.session_creation_timeout_secs;
         if (!again) {
