@@ -103,6 +103,9 @@ int app_run_bench_train(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     int64_t before = 0;
+    if (app_is_job(app)) {
+        return app_run_job(app);
+    }
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     app_settle_data(app);
     bool launched;

@@ -88,7 +88,7 @@ const app_command app_commands[] = {
      "Trains on random batches that cost nothing to make.",
      "trireme bench train resnet50 --image-size 32 --batch-size 128 --json",
      {&app_group_common, &app_group_bench, &app_group_click_data, &app_group_network, &app_group_click_model,
-      &app_group_exec, &app_group_train, &app_group_ranks}, app_run_bench_train},
+      &app_group_exec, &app_group_train, &app_group_ranks, &app_group_roles}, app_run_bench_train},
     {"bench ops", "MODEL", 1, 1, "each distinct operator against the machine's measured peak", NULL,
      "trireme bench ops resnet50 --image-size 224 --batch-size 32",
      {&app_group_common, &app_group_bench, &app_group_click_data, &app_group_network, &app_group_click_model,

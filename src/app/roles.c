@@ -4,6 +4,7 @@
  *        trireme train ... (TF_CONFIG)                the part of one role, to its end
  *      trireme train ... --job_name=ps --ps_hosts=... the same, by guide 000's flags
  */
+#include "app/bench.h"
 #include "app/ranks.h"
 
 #include "trireme/cluster.h"
@@ -59,11 +60,19 @@ typedef struct role {
     trm_estimator *estimator;
     uint8_t token[TRM_TOKEN_BYTES];
     bool has_token;
+    bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
+    uint64_t first_step, last_step;
+    double first_time, last_time, loss;
 } role;
+
+enum { WARM_STEPS = 20 };
 
 static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
     role *r = params;
     bool train = c->mode == TRM_MODE_TRAIN;
+    if (r->bench) {
+        return app_dataset_random(r->app, out, err);
+    }
     r->app->shards = c->pipelines;
     r->app->shard = c->index;
     return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST, train, out, err);
@@ -74,6 +83,45 @@ static trm_status make_model(trm_run_mode mode, trm_model_options *options, void
     trm_dataset *data = options->data;
     return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network, r->description, options,
                              err);
+}
+
+static trm_status time_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    role *r = context;
+    r->last_step = p->global_step;
+    r->last_time = trm_now_seconds();
+    r->loss = (double)p->loss;
+    if (r->first_time == 0 && p->global_step >= WARM_STEPS) {
+        r->first_step = r->last_step;
+        r->first_time = r->last_time;
+    }
+    return TRM_OK;
+}
+
+static void tell_bench(const role *r) {
+    const app_options *o = &r->app->o;
+    double seconds = r->last_time - r->first_time;
+    double updates = (double)(r->last_step - r->first_step) * (strcmp(o->mode, "sync") == 0 ? (double)o->ranks : 1);
+    if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
+        return;
+    }
+    app_say("%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n", r->name,
+            (long long)o->servers, (long long)o->ranks, o->mode, updates * (double)o->batch_size / seconds,
+            app_unit(r->app), updates, (long long)o->batch_size, seconds);
+    app_json_open();
+    app_json_text("bench", "train");
+    app_json_text("model", r->name);
+    app_json_text("preset", o->click.preset);
+    app_json_int("batch_size", o->batch_size);
+    app_json_int("workers", o->ranks);
+    app_json_int("servers", o->servers);
+    app_json_text("mode", o->mode);
+    app_json_real(app_rate_key(r->app), updates * (double)o->batch_size / seconds);
+    app_json_real("seconds", seconds);
+    app_json_int("samples", (int64_t)r->last_step * o->batch_size);
+    app_json_real("loss", r->loss);
+    app_json_machine(o->threads);
+    app_json_close();
 }
 
 static int print_line(const char *line) {
@@ -207,12 +255,18 @@ static int play(role *r) {
         train.epochs = 1;
     }
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
-        train.callbacks[0] = app_reporter(r->app, r->name);
+        train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
+                                      : app_reporter(r->app, r->name);
     }
-    tell_start(r);
+    if (r->bench) {
+        train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
+        train.epochs = 0;
+    } else {
+        tell_start(r);
+    }
     app_signals_begin_job(r->estimator);
     trm_status status = trm_train_and_evaluate(r->estimator, &train,
-                                               o->eval_every_epochs == 0 ? NULL : &eval, &result, &err);
+                                               o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
     app_signals_end();
     if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
         app_note("%s\n", err.message);
@@ -221,12 +275,16 @@ static int play(role *r) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
+    if (r->bench) {
+        tell_bench(r);
+        return 0;
+    }
     tell_done(&result, trm_now_seconds() - begin);
     return 0;
 }
 
 static int run_role(app_context *app) {
-    role r = {.app = app, .name = app->parsed.arguments[0]};
+    role r = {.app = app, .name = app->parsed.arguments[0], .bench = strncmp(app->command->name, "bench", 5) == 0};
     trm_error err;
     int code;
     app_settle_data(app);

@@ -46,8 +46,10 @@ static void init_from_stream(const trm_row_init *init, uint64_t seed, uint64_t k
             uint32_t bits[4];
             block = element / 4;
             trmi_philox(seed, init->stream, block, bits);
-            trmi_normal_pair(bits, numbers);
-            trmi_normal_pair(bits + 2, numbers + 2);
+            if (init->kind == TRM_ROW_INIT_NORMAL) {
+                trmi_normal_pair(bits, numbers);
+                trmi_normal_pair(bits + 2, numbers + 2);
+            }
             for (int k = 0; k < 4 && init->kind == TRM_ROW_INIT_UNIFORM; k++) {
                 numbers[k] = 2 * trmi_unit_float(bits[k]) - 1;
             }
