@@ -75,19 +75,30 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
     return memory;
 }
 
+/* Split programs have shapes of their own on every rank: one rank after the other measures and chooses. */
+static trm_status take_turns(const trmi_parallel *p, int32_t turns, trm_error *err) {
+    for (int32_t i = 0; i < turns; i++) {
+        TRMI_TRY(trm_comm_barrier(p->comm, err));
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_parallel_before_compile(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
+    if (p != NULL && p->shard != NULL) { /* first the plan, together; then compile calls again */
+        return exec->backend == NULL ? TRM_OK : take_turns(p, p->rank, err);
+    }
     if (p == NULL || trm_comm_local_rank(p->comm) == 0) {
         return TRM_OK;
-    }
-    if (p->shard != NULL && exec->backend == NULL) {
-        return TRM_OK; /* first the plan, together; then one after the other: compile calls again */
     }
     return trm_comm_barrier(p->comm, err);
 }
 
 trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
+    if (p != NULL && p->shard != NULL) {
+        return take_turns(p, p->size - 1 - p->rank, err);
+    }
     if (p == NULL || trm_comm_local_rank(p->comm) != 0) {
         return TRM_OK;
     }
