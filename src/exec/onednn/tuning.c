@@ -209,8 +209,13 @@ bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
     return true;
 }
 
-/* Lines that others wrote since we read the file and that we do not know. */
-static void merge_file(trmi_tuning *t) {
+static void write_entry(trmi_text *out, const entry *e) {
+    trmi_text_printf(out, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm, e->seconds);
+}
+
+/* Lines that others wrote since we read the file and that we do not know. They go to the file only: a
+ * choice that changed between planning and binding would not fit the scratch that was planned. */
+static void write_theirs(const trmi_tuning *t, trmi_text *out) {
     uint8_t *bytes = NULL;
     size_t size = 0;
     trmi_tuning *theirs = NULL;
@@ -222,7 +227,7 @@ static void merge_file(trmi_tuning *t) {
         for (int64_t i = 0; i < theirs->count; i++) {
             const entry *e = &theirs->entries[i];
             if (look_up(t, e->machine, e->problem) == NULL) {
-                (void)put(t, e->machine, e->problem, e->algorithm, e->seconds);
+                write_entry(out, e);
             }
         }
         trmi_tuning_destroy(theirs);
@@ -256,14 +261,12 @@ trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
         return TRM_OK;
     }
     int lock = lock_file(t->path);
-    merge_file(t);
     trmi_text text = {0};
     trmi_text_append(&text, header, sizeof header - 1);
     for (int64_t i = 0; i < t->count; i++) {
-        const entry *e = &t->entries[i];
-        trmi_text_printf(&text, "%s\t%s\t%s\t%.3e\n", e->machine, e->problem, e->algorithm,
-                         e->seconds);
+        write_entry(&text, &t->entries[i]);
     }
+    write_theirs(t, &text);
     trm_status status =
         text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
                     : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
