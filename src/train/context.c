@@ -153,6 +153,28 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Options of the modes that split operators which nothing carries out yet: said, not swallowed. */
+static trm_status check_split(const trm_context *c, trm_error *err) {
+    static const struct {
+        trmi_context_id id;
+        const char *honoured, *instead;
+    } options[] = {
+        {TRMI_CONTEXT_STRATEGY_LOAD, NULL, "give the plan by --plan, or in trm_parallel_options"},
+        {TRMI_CONTEXT_STRATEGY_SAVE, NULL, "trireme plan --save writes the plan"},
+        {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"},
+        {TRMI_CONTEXT_SEARCH_MODE, NULL, "trireme plan --search MODE --save FILE, then train --plan FILE"},
+        {TRMI_CONTEXT_FULL_BATCH, "true", "every rank reads the whole batch"},
+        {TRMI_CONTEXT_DATASET_STRATEGY, "full_batch", "every rank reads the whole batch"}};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        const char *value = text_of(c, options[i].id), *honoured = options[i].honoured;
+        if (is_set(c, options[i].id) && (honoured == NULL || strcmp(value, honoured) != 0)) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out yet: %s",
+                             trmi_context_rows[options[i].id].name, value, options[i].instead);
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1, comm != NULL ? trm_comm_rank(comm) : 0};
     static const trmi_context_id ids[2] = {TRMI_CONTEXT_DEVICE_NUM, TRMI_CONTEXT_GLOBAL_RANK};
@@ -231,6 +253,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     comm = mode == TRMI_STAND_ALONE ? NULL : comm;
     TRMI_TRY(check_modes(c, err));
     TRMI_TRY(check_pairs(c, err));
+    TRMI_TRY(check_split(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     if ((mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) && comm != NULL && trm_comm_size(comm) > 1) {

@@ -122,6 +122,12 @@ static void options_that_exclude_each_other_are_named(void **state) {
     set("full_batch", "true");
     set("dataset_strategy", "((1,8),(8))");
     refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");
+    set("full_batch", "false");
+    refused(TRM_UNSUPPORTED, "full_batch false is not carried out yet");
+    trm_context_reset(context);
+    set("parallel_mode", "auto_parallel");
+    set("strategy_ckpt_load_file", "plan.txt");
+    refused(TRM_UNSUPPORTED, "give the plan by --plan");
 }
 
 static void options_become_those_of_an_executor(void **state) {
