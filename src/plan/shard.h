@@ -84,6 +84,8 @@ trm_status trmi_spread_list(const trmi_mesh *mesh, const trm_shape *shape, bool 
 
 /* The part of a rank: balanced, sizes differ by at most one, the larger ones first. */
 trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *spread, int32_t rank);
+/* Axes that cut dimension d, outermost first; returns how many. */
+int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *spread, int32_t d, int32_t out[TRMI_MESH_AXES]);
 /* Can it be: letters in range, no part empty, places a permutation. */
 bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *spread);
 /* Elements of the largest part. */

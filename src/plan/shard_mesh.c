@@ -178,8 +178,7 @@ bool trmi_spread_has_partial(const trmi_spread *spread) {
     return any;
 }
 
-/* Axes that cut dimension d, outermost first. */
-static int32_t axes_of(const trmi_mesh *mesh, const trmi_spread *s, int32_t d, int32_t out[TRMI_MESH_AXES]) {
+int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d, int32_t out[TRMI_MESH_AXES]) {
     int32_t count = 0;
     for (int32_t place = 0; place < mesh->axes; place++) {
         for (int32_t i = 0; i < mesh->axes; i++) {
@@ -222,7 +221,7 @@ trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const tr
     trmi_mesh_coordinates(mesh, rank, at);
     trmi_box box = trmi_box_whole(shape);
     for (int32_t d = 0; d < shape->rank; d++) {
-        int32_t axes[TRMI_MESH_AXES], count = axes_of(mesh, s, d, axes);
+        int32_t axes[TRMI_MESH_AXES], count = trmi_spread_cuts(mesh, s, d, axes);
         for (int32_t k = 0; k < count; k++) {
             int64_t parts = mesh->size[axes[k]], mine = at[axes[k]];
             int64_t length = box.end[d] - box.begin[d], each = length / parts, more = length % parts;

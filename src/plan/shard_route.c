@@ -48,25 +48,12 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
 
 /* ---- single moves ---------------------------------------------------------------------------------------- */
 
-/* Axes that cut dimension d, outermost first. */
-static int32_t cuts_of(const trmi_mesh *mesh, const trmi_spread *s, int32_t d, int32_t out[TRMI_MESH_AXES]) {
-    int32_t count = 0;
-    for (int32_t place = 0; place < mesh->axes; place++) {
-        for (int32_t i = 0; i < mesh->axes; i++) {
-            if (s->at[i] == TRMI_SPLIT + d && s->place[i] == place) {
-                out[count++] = i;
-            }
-        }
-    }
-    return count;
-}
-
 uint32_t trmi_spread_talk(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
                           const trmi_spread *to) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t a[TRMI_MESH_AXES], b[TRMI_MESH_AXES], same = 0;
-        int32_t na = cuts_of(mesh, from, d, a), nb = cuts_of(mesh, to, d, b);
+        int32_t na = trmi_spread_cuts(mesh, from, d, a), nb = trmi_spread_cuts(mesh, to, d, b);
         while (same < na && same < nb && a[same] == b[same]) {
             same++;
         }
