@@ -10,7 +10,8 @@
  * MPI is started with the first transport and ended with the process: it cannot be started twice. After
  * a failure it is not ended, because that would wait for ranks that are gone. */
 #define _GNU_SOURCE
-#include "comm/transport.h"
+#define PLUGIN_FILE "plugins/mpi.c"
+#include "comm/plugins/frame.h"
 
 #include <mpi.h>
 #include <stdio.h>
@@ -18,17 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-enum { HEAD_BYTES = 48, SMALL = 4096, BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
-
-typedef struct frame_head {
-    trmi_tag tag;
-    uint64_t bytes;
-    uint64_t check;
-} frame_head;
-_Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
+enum { BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
 
 typedef struct pending {
     trmi_transfer *transfer;
@@ -51,21 +42,6 @@ typedef struct mpi {
 
 static bool broken; /* a transport ended in the middle of something */
 
-static trm_status fail(trm_error *err, trm_status status, const char *format, const char *text, int a,
-                       int b) {
-    if (err != NULL) {
-        memset(err, 0, sizeof *err);
-        err->status = status;
-        err->rank = -1;
-        snprintf(err->file, sizeof err->file, "plugins/mpi.c");
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(err->message, sizeof err->message, format, text, a, b);
-#pragma GCC diagnostic pop
-    }
-    return status;
-}
-
 static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err) {
     char text[MPI_MAX_ERROR_STRING + 1] = "";
     int length = 0;
@@ -73,10 +49,6 @@ static trm_status failed(const mpi *self, int code, int32_t peer, trm_error *err
     text[length < 120 ? length : 120] = '\0';
     return fail(err, TRM_PEER, "MPI (%s): rank %d lost its connection to rank %d", text,
                 self->base.group.members[self->base.group.rank], self->base.group.members[peer]);
-}
-
-static uint64_t check_of(const mpi *self, const frame_head *head) {
-    return XXH3_64bits_withSeed(head, offsetof(frame_head, check), self->key);
 }
 
 static int tag_of(const pending *p, int part) {
@@ -132,16 +104,10 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
                          &p->requests[0]);
         return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
     }
-    frame_head head = {.tag = t->tag, .bytes = t->bytes};
-    head.check = check_of(self, &head);
-    memcpy(p->bounce, &head, sizeof head);
-    bool small = t->bytes <= SMALL;
-    if (small && t->bytes > 0) {
-        memcpy(p->bounce + HEAD_BYTES, t->data, t->bytes);
-    }
-    code = MPI_Isend(p->bounce, HEAD_BYTES + (small ? (int)t->bytes : 0), MPI_BYTE, t->peer,
+    size_t first = frame_seal(self->key, t, p->bounce);
+    code = MPI_Isend(p->bounce, (int)first, MPI_BYTE, t->peer,
                      tag_of(p, 0), self->comm, &p->requests[0]);
-    if (code == MPI_SUCCESS && !small) {
+    if (code == MPI_SUCCESS && t->bytes > SMALL) {
         code = post_payload(self, p);
     }
     return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
@@ -150,29 +116,14 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
 /* The head is here: approves it and takes, or asks for, the payload. */
 static trm_status open_head(mpi *self, pending *p, trm_error *err) {
     trmi_transfer *t = p->transfer;
-    const trmi_group *group = &self->base.group;
-    frame_head head;
-    memcpy(&head, p->bounce, sizeof head);
-    self->base.culprit = t->peer;
-    if (head.check != check_of(self, &head)) {
-        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", "",
-                    group->members[group->rank], group->members[t->peer]);
+    trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
+    if (status != TRM_OK) {
+        return status;
     }
-    if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
-        self->base.expected = t;
-        self->base.found = head.tag;
-        self->base.found_bytes = head.bytes;
-        return fail(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
-                    group->members[group->rank], group->members[t->peer]);
-    }
-    self->base.culprit = -1;
     p->head_known = true;
     if (t->bytes > SMALL) {
         int code = post_payload(self, p);
         return code == MPI_SUCCESS ? TRM_OK : failed(self, code, t->peer, err);
-    }
-    if (t->bytes > 0) {
-        memcpy(t->data, p->bounce + HEAD_BYTES, t->bytes);
     }
     return TRM_OK;
 }

@@ -9,7 +9,8 @@
  * The head carries the transfer's tag under a checksum keyed with the job's secret: a damaged or foreign
  * frame is refused. UCX itself protects neither bytes nor peers; use it on networks that you trust. */
 #define _GNU_SOURCE
-#include "comm/transport.h"
+#define PLUGIN_FILE "plugins/ucx.c"
+#include "comm/plugins/frame.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -19,17 +20,7 @@
 
 #include <ucp/api/ucp.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-enum { HEAD_BYTES = 48, SMALL = 4096, ADDRESS_MAX = 1 << 16 };
-
-typedef struct frame_head {
-    trmi_tag tag;
-    uint64_t bytes;
-    uint64_t check;
-} frame_head;
-_Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
+enum { ADDRESS_MAX = 1 << 16 };
 
 typedef struct ucx ucx;
 typedef struct pending {
@@ -60,25 +51,6 @@ struct ucx {
     pending *active; /* started, not done */
     pending *spare;
 };
-
-static trm_status fail(trm_error *err, trm_status status, const char *format, const char *a, int b,
-                       int c) {
-    if (err != NULL) {
-        memset(err, 0, sizeof *err);
-        err->status = status;
-        err->rank = -1;
-        snprintf(err->file, sizeof err->file, "plugins/ucx.c");
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(err->message, sizeof err->message, format, a, b, c);
-#pragma GCC diagnostic pop
-    }
-    return status;
-}
-
-static uint64_t check_of(const ucx *self, const frame_head *head) {
-    return XXH3_64bits_withSeed(head, offsetof(frame_head, check), self->key);
-}
 
 static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t number) {
     return part << 63 | (uint64_t)channel << 62 | (uint64_t)(uint32_t)sender << 32 | number;
@@ -166,15 +138,9 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
         post_receive(self, p, p->bounce, sizeof p->bounce, 0);
         return TRM_OK;
     }
-    frame_head head = {.tag = t->tag, .bytes = t->bytes};
-    head.check = check_of(self, &head);
-    memcpy(p->bounce, &head, sizeof head);
-    bool small = t->bytes <= SMALL;
-    if (small && t->bytes > 0) {
-        memcpy(p->bounce + HEAD_BYTES, t->data, t->bytes);
-    }
-    post_send(self, p, p->bounce, HEAD_BYTES + (small ? t->bytes : 0), 0);
-    if (!small) {
+    size_t first = frame_seal(self->key, t, p->bounce);
+    post_send(self, p, p->bounce, first, 0);
+    if (t->bytes > SMALL) {
         post_send(self, p, t->data, t->bytes, 1);
     }
     return TRM_OK;
@@ -183,33 +149,15 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
 /* The head is here: approves it; true in *whole if the payload was behind it. */
 static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) {
     trmi_transfer *t = p->transfer;
-    const trmi_group *group = &self->base.group;
-    frame_head head;
-    memcpy(&head, p->bounce, sizeof head);
-    self->base.culprit = t->peer;
-    bool small = head.bytes <= SMALL;
-    if (head.check != check_of(self, &head)) {
-        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", "",
-                    group->members[group->rank], group->members[t->peer]);
+    trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
+    if (status != TRM_OK) {
+        return status;
     }
-    if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
-        self->base.expected = t;
-        self->base.found = head.tag;
-        self->base.found_bytes = head.bytes;
-        return fail(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
-                    group->members[group->rank], group->members[t->peer]);
-    }
-    self->base.culprit = -1;
     p->head_known = true;
-    if (small) {
-        if (t->bytes > 0) {
-            memcpy(t->data, p->bounce + HEAD_BYTES, t->bytes);
-        }
-        *whole = true;
-        return TRM_OK;
+    *whole = t->bytes <= SMALL;
+    if (!*whole) {
+        post_receive(self, p, t->data, t->bytes, 1);
     }
-    post_receive(self, p, t->data, t->bytes, 1);
-    *whole = false;
     return TRM_OK;
 }
 
