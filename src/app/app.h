@@ -104,6 +104,8 @@ extern const app_group app_group_common, app_group_plain, app_group_dry_run, app
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
+/* --usage, or `otherwise` when it is not given. */
+trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- help (help.c) ---------------------------------------------------------------------------- */
 void app_help_overview(void);
@@ -125,8 +127,6 @@ TRM_MUST_USE trm_status app_dataset_random(const app_context *app, trm_dataset *
 void app_settle_data(app_context *app);
 /* An image folder without train and val (or test) in it: every usage reads the same images. */
 bool app_has_one_folder(const app_options *o, trm_dataset *data);
-/* --usage, or `otherwise` when it is not given. */
-trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- models (setup.c) ------------------------------------------------------------------------------ */
 
@@ -151,9 +151,6 @@ enum { APP_DESCRIPTION_BYTES = 1792 };
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                                           bool evaluation_only, app_network *network, char *description,
                                           trm_model_options *out, trm_error *err);
-/* The line, or the JSON event, of an evaluation; epoch 0 = none. */
-void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
-
 trm_precision app_precision(const app_options *o);
 extern double app_program_begin; /* trm_now_seconds at the start of main */
 
@@ -180,6 +177,21 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 void app_click_describe(const app_network *network, char *text, size_t size);
 TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *description, trm_error *err);
 
+/* ---- options of the run (context.c) ------------------------------------------------------------------- */
+
+/* Makes the context from the flags, once. INVALID for impossible words. */
+TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
+/* What an option of it is; only for names that there are. */
+const char *app_holds(const app_context *app, const char *option);
+
+/* ---- files (files.c) ---------------------------------------------------------------------------------- */
+
+/* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
+TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
+TRM_MUST_USE trm_status app_write_text(const char *path, const char *text, trm_error *err);
+/* This program's path, fit to stand between single quotes. */
+TRM_MUST_USE trm_status app_own_path(char *path, size_t size, trm_error *err);
+
 /* ---- many ranks (ranks.c) --------------------------------------------------------------------------- */
 
 /* -n N where this process is no rank of a job yet: starts the same command N times and waits.
@@ -192,18 +204,26 @@ void app_leave(app_context *app);
 int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
-/* context.c: makes the context from the flags, once. INVALID for impossible words. */
-TRM_MUST_USE /* A whole text file; the caller frees it. */
-trm_status app_read_text(const char *path, char **out, trm_error *err);
 /* semi_auto_parallel or auto_parallel on many ranks: each reads the whole batch, -n times --batch-size. */
 bool app_splits(app_context *app);
-trm_status app_set_context(app_context *app, trm_error *err);
 /* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
 TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
-/* What an option of it is; only for names that there are. */
-const char *app_holds(const app_context *app, const char *option);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
 void app_json_parallel(const app_context *app, const trm_exec *exec);
+
+/* ---- what a training tells (report.c) ----------------------------------------------------------------- */
+
+typedef struct app_report_state {
+    app_context *app;
+    uint64_t first_step; /* of this process; the time that is left is reckoned from there */
+    int64_t reported_samples;
+    double reported_seconds;
+    trm_progress last;
+} app_report_state;
+/* Tells of steps, epochs, evaluations and checkpoints; `state` must live as long as the training. */
+trm_callback app_reporter(app_report_state *state);
+/* The line, or the JSON event, of an evaluation; epoch 0 = none. */
+void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *evaluation);
 
 /* ---- predictions (predictions.c) ----------------------------------------------------------------------- */
 
@@ -231,9 +251,6 @@ int app_run_job(app_context *app);
  * the script's own flags are read from it, if it is there. Returns argc, and argv in *out; unchanged for
  * other commands. */
 int app_script(int argc, char **argv, char ***out);
-/* What tells of steps and checkpoints in a job; cmd_train.c. */
-trm_callback app_reporter(app_context *app, const char *name);
-
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 
 /* SIGINT and SIGTERM ask the model to stop after its step; a second one ends the program at once. */

@@ -9,49 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 1 << 20, MEASURED_RANKS = 8 };
-
-/* ---- files ------------------------------------------------------------------------------------------- */
-
-trm_status app_read_text(const char *path, char **out, trm_error *err) {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
-    }
-    char *text = malloc(TEXT_MAX + 1);
-    size_t length = text != NULL ? fread(text, 1, TEXT_MAX + 1, file) : 0;
-    bool failed = ferror(file) != 0;
-    fclose(file);
-    if (text == NULL || failed || length > TEXT_MAX) {
-        free(text);
-        return text == NULL ? app_fail(err, TRM_NOMEM, "no memory for %.200s", path)
-               : failed     ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
-                            : app_fail(err, TRM_CORRUPT, "%.200s: more than 1 MB, no such file is", path);
-    }
-    text[length] = '\0';
-    *out = text;
-    return TRM_OK;
-}
-
-static trm_status write_text(const char *path, const char *text, trm_error *err) {
-    FILE *file = fopen(path, "wb");
-    bool ok = file != NULL && fputs(text, file) >= 0;
-    ok = file != NULL && fclose(file) == 0 && ok;
-    return ok ? TRM_OK : app_fail(err, TRM_IO, "%.200s cannot be written: %s", path, strerror(errno));
-}
+enum { MEASURED_RANKS = 8 };
 
 /* ---- links of this machine ------------------------------------------------------------------------------- */
 
 static const char *const OPS[] = {"allreduce", "allgather", "reducescatter", "alltoall"};
-
-trm_status app_own_path(char *path, size_t size, trm_error *err) {
-    ssize_t length = readlink("/proc/self/exe", path, size - 1);
-    if (length <= 0) {
-        return app_fail(err, TRM_IO, "/proc/self/exe: %s", strerror(errno));
-    }
-    path[length] = '\0';
-    return strpbrk(path, "'\\") == NULL ? TRM_OK : app_fail(err, TRM_INVALID, "%s: a path with quotes; give --links", path);
-}
 
 /* "points OP RANKS bytes:us ..." from `bench comm` of so many ranks, appended to the file. Logs go to `folder`. */
 static trm_status bench_op(const char *op, int64_t ranks, const char *folder, FILE *out, trm_error *err) {
@@ -196,7 +158,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     size_t length = strlen(o->plan_picture);
     bool dot = length > 4 && strcmp(o->plan_picture + length - 4, ".dot") == 0;
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
-    status = picture != NULL ? write_text(o->plan_picture, picture, err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
+    status = picture != NULL ? app_write_text(o->plan_picture, picture, err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
     trm_string_free(picture);
     return status;
 }

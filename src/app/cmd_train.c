@@ -14,158 +14,12 @@ typedef struct job {
     trm_dataset *train, *test;
     app_network network;
     trm_model *model;
-    uint64_t first_step;
     bool resumed;
-    /* the reporter's */
-    int64_t reported_samples;
-    double reported_seconds;
-    double ready_seconds;  /* when training began */
-    trm_progress last;
+    double ready_seconds; /* when training began */
+    app_report_state report;
 } job;
 
-/* ---- what is told ---------------------------------------------------------------------------------- */
-
-static void status_line(const job *j, const trm_progress *p, double speed) {
-    if (!app_out.terminal) {
-        return;
-    }
-    char left[32] = "?";
-    int64_t epochs = p->epochs > 0 ? p->epochs : 1;
-    double steps_left = (double)((epochs - p->epoch) * p->epoch_steps + p->epoch_steps - p->step);
-    double done = (double)(p->global_step - j->first_step);
-    if (p->epochs > 0 && done > 0) {
-        app_time(steps_left * p->busy_seconds / done, left, sizeof left);
-    }
-    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f %s/s  %s left", (long long)p->epoch,
-                    (long long)epochs, (long long)p->step, (long long)p->epoch_steps, (double)p->loss,
-                    speed, app_unit(j->app), left);
-}
-
-static double speed_since_report(const job *j, const trm_progress *p) {
-    double seconds = p->busy_seconds - j->reported_seconds;
-    return seconds > 0 ? (double)(p->samples - j->reported_samples) / seconds : 0;
-}
-
-static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
-    (void)err;
-    job *j = context;
-    j->last = *p;
-    double speed = speed_since_report(j, p);
-    status_line(j, p, speed);
-    if (p->loss_scale != NULL && p->loss_scale->overflow) {
-        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), loss scale %g\n",
-                 (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
-                 p->loss_scale->scale);
-    }
-    if (p->step % j->app->o.log_every != 0 && p->step != p->epoch_steps) {
-        return TRM_OK;
-    }
-    j->reported_samples = p->samples;
-    j->reported_seconds = p->busy_seconds;
-    if (!app_out.terminal || p->step == p->epoch_steps) {
-        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
-                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, app_unit(j->app),
-                 p->learning_rate);
-    }
-    app_json_open();
-    app_json_text("event", "step");
-    app_json_int("epoch", p->epoch);
-    app_json_int("step", p->step);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_real("loss", (double)p->loss);
-    app_json_real(app_rate_key(j->app), speed);
-    app_json_real("learning_rate", p->learning_rate);
-    if (p->loss_scale != NULL) {
-        app_json_real("loss_scale", p->loss_scale->scale);
-        app_json_int("skipped_updates", p->loss_scale->skipped);
-    }
-    app_json_close();
-    return TRM_OK;
-}
-
-static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *err) {
-    (void)err;
-    job *j = context;
-    j->last = *p;
-    int64_t steps = p->epoch_samples / (j->app->o.batch_size * app_rank_count(j->app)) / (j->app->o.accumulate > 0 ? j->app->o.accumulate : 1);
-    double ms = p->epoch_seconds * 1e3;
-    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
-    app_json_open();
-    app_json_text("event", "epoch");
-    app_json_int("epoch", p->epoch);
-    app_json_int("steps", p->epoch_steps);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_real("loss", (double)p->loss);
-    app_json_real("seconds", p->epoch_seconds);
-    app_json_real("wait_seconds", p->wait_seconds);
-    app_json_close();
-    return TRM_OK;
-}
-
-void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
-    trm_clicks_bayes bayes;
-    bool known = e->has_auc && app_click_bayes(app, &bayes);
-    if (epoch > 0) {
-        app_say("epoch %lld: ", (long long)epoch);
-    }
-    app_say("evaluation loss %.6f", e->loss);
-    if (e->has_top) {
-        app_say(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
-    }
-    if (e->has_auc) {
-        app_say(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
-    }
-    if (known) {
-        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc, bayes.realized_logloss);
-    }
-    app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
-    app_json_open();
-    app_json_text("event", "eval");
-    if (epoch > 0) {
-        app_json_int("epoch", epoch);
-    }
-    app_json_real("loss", e->loss);
-    if (e->has_top) {
-        app_json_real("top1", e->top1);
-        app_json_real("top5", e->top5);
-    }
-    if (e->has_auc) {
-        app_json_real("auc", e->auc);
-        app_json_real("logloss", e->logloss);
-        app_json_real("calibration", e->calibration);
-    }
-    if (known) { /* on these very rows, so that the model's can be held against them */
-        app_json_real("bayes_auc", bayes.realized_auc);
-        app_json_real("bayes_logloss", bayes.realized_logloss);
-    }
-    app_json_int("samples", e->samples);
-    app_json_real("seconds", e->seconds);
-    app_json_close();
-}
-
-static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
-    (void)err;
-    app_tell_evaluation(((job *)context)->app, p->epoch, p->evaluation);
-    return TRM_OK;
-}
-
-static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
-    (void)context;
-    (void)err;
-    app_note("saved %s\n", p->checkpoint);
-    app_json_open();
-    app_json_text("event", "checkpoint");
-    app_json_text("path", p->checkpoint);
-    app_json_int("global_step", (int64_t)p->global_step);
-    app_json_close();
-    return TRM_OK;
-}
-
-static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
-    (void)err;
-    ((job *)context)->last = *p;
-    return TRM_OK;
-}
+/* ---- what is told: its steps, report.c ---------------------------------------------------------------- */
 
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
@@ -180,7 +34,7 @@ static void tell_start(const job *j) {
              (long long)o->batch_size);
     (void)parameters;
     if (j->resumed) {
-        app_note("resumed after step %llu\n", (unsigned long long)j->first_step);
+        app_note("resumed after step %llu\n", (unsigned long long)j->report.first_step);
     }
     app_json_open();
     app_json_text("event", "start");
@@ -202,7 +56,7 @@ static void tell_start(const job *j) {
     app_json_int("epoch_steps", epoch_steps);
     app_json_text("precision", o->precision);
     app_json_int("seed", o->seed);
-    app_json_int("global_step", (int64_t)j->first_step);
+    app_json_int("global_step", (int64_t)j->report.first_step);
     app_json_bool("resumed", j->resumed);
     app_json_int("predicted_bytes", info.total_bytes);
     if (j->app->ranks != NULL) {
@@ -214,7 +68,7 @@ static void tell_start(const job *j) {
 }
 
 static void tell_done(const job *j) {
-    const trm_progress *p = &j->last;
+    const trm_progress *p = &j->report.last;
     double speed = p->busy_seconds > 0 ? (double)p->samples / p->busy_seconds : 0;
     double seconds = trm_now_seconds() - j->ready_seconds;
     char memory[32], time[32];
@@ -230,14 +84,6 @@ static void tell_done(const job *j) {
     app_json_int("peak_bytes", trm_peak_bytes());
     app_json_parallel(j->app, trm_model_exec(j->model));
     app_json_close();
-}
-
-/* In a job with servers several processes train; this one tells of its own steps. */
-trm_callback app_reporter(app_context *app, const char *name) {
-    static job j;
-    j = (job){.app = app, .name = name};
-    return (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch,
-                          .on_checkpoint = tell_checkpoint, .on_end = keep_last, .context = &j};
 }
 
 /* ---- preparing ----------------------------------------------------------------------------------------- */
@@ -361,8 +207,8 @@ static trm_status prepare(job *j, trm_error *err) {
         (status = restore(j, err)) != TRM_OK) {
         return status;
     }
-    j->first_step = trm_model_global_step(j->model);
-    j->last.model = j->model;
+    j->report.first_step = trm_model_global_step(j->model);
+    j->report.last.model = j->model;
     return TRM_OK;
 }
 
@@ -386,9 +232,7 @@ static trm_status train(job *j, trm_error *err) {
         .data = j->train, .epochs = o->epochs, .steps = o->steps, .sink = o->sink};
     trm_callback *list = options.callbacks;
     int count = 0;
-    list[count++] = (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch,
-                                   .on_evaluated = tell_evaluated, .on_checkpoint = tell_checkpoint,
-                                   .on_end = keep_last, .context = j};
+    list[count++] = app_reporter(&j->report);
     add_records(o, list, &count);
     if (o->early_stop > 0) {
         list[count++] = trm_early_stop(&(trm_early_stop_options){.patience = o->early_stop});
@@ -407,7 +251,7 @@ static trm_status train(job *j, trm_error *err) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
         if (status == TRM_OK) {
-            app_tell_evaluation(j->app, j->last.epoch, &evaluation);
+            app_tell_evaluation(j->app, j->report.last.epoch, &evaluation);
         }
     }
     app_signals_end();
@@ -430,7 +274,7 @@ static int finish(const job *j, trm_status status, const trm_error *err) {
 
 int app_run_train(app_context *app) {
     trm_error err;
-    job j = {.app = app, .name = app->parsed.arguments[0]};
+    job j = {.app = app, .name = app->parsed.arguments[0], .report = {.app = app}};
     int code = 0;
     bool launched;
     if (app_is_job(app)) {

@@ -112,24 +112,4 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     return status;
 }
 
-bool app_splits(app_context *app) {
-    trm_error err;
-    if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
-        return false;
-    }
-    const char *mode = app_holds(app, "parallel_mode");
-    return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
-}
-
-/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
- * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. */
-trm_status app_settle_slices(app_context *app, trm_error *err) {
-    static const char option[] = "enable_parallel_optimizer";
-    trm_comm *comm = app_comm(app);
-    bool whole = comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
-                 strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
-    return whole || trm_context_is_set(app->context, option) ? TRM_OK
-                                                             : trm_context_set(app->context, option, "true", err);
-}
-
 const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }

@@ -333,3 +333,10 @@ void app_defaults(app_options *o) {
     o->click.pooling = "sum";
     o->click.min_count = 2;
 }
+
+trm_usage app_usage(const app_options *o, trm_usage otherwise) {
+    return o->usage == NULL                  ? otherwise
+           : strcmp(o->usage, "train") == 0 ? TRM_USAGE_TRAIN
+           : strcmp(o->usage, "test") == 0  ? TRM_USAGE_TEST
+                                            : TRM_USAGE_ALL;
+}

@@ -81,13 +81,6 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
-trm_usage app_usage(const app_options *o, trm_usage otherwise) {
-    return o->usage == NULL                  ? otherwise
-           : strcmp(o->usage, "train") == 0 ? TRM_USAGE_TRAIN
-           : strcmp(o->usage, "test") == 0  ? TRM_USAGE_TEST
-                                            : TRM_USAGE_ALL;
-}
-
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
                        trm_error *err) {
     const app_options *o = &app->o;

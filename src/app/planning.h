@@ -6,8 +6,6 @@
 
 #include "trireme/planner.h"
 
-/* This program's path, fit to stand between single quotes. */
-trm_status app_own_path(char *path, size_t size, trm_error *err);
 /* Runs the planner's plans on ranks of this machine and prints predictions beside measurements. */
 trm_status app_validate(app_context *app, const trm_planner *planner, trm_error *err);
 

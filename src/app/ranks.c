@@ -219,6 +219,26 @@ int32_t app_rank_count(const app_context *app) {
     return app->ranks != NULL ? trm_comm_size(app->ranks->comm) : 1;
 }
 
+bool app_splits(app_context *app) {
+    trm_error err;
+    if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
+        return false;
+    }
+    const char *mode = app_holds(app, "parallel_mode");
+    return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
+}
+
+/* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
+ * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. */
+trm_status app_settle_slices(app_context *app, trm_error *err) {
+    static const char option[] = "enable_parallel_optimizer";
+    trm_comm *comm = app_comm(app);
+    bool whole = comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
+                 strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
+    return whole || trm_context_is_set(app->context, option) ? TRM_OK
+                                                             : trm_context_set(app->context, option, "true", err);
+}
+
 void app_json_parallel(const app_context *app, const trm_exec *exec) {
     trm_parallel_info info;
     if (app->ranks == NULL) {

@@ -58,6 +58,7 @@ typedef struct role {
     char description[APP_DESCRIPTION_BYTES];
     trm_cluster *cluster;
     trm_estimator *estimator;
+    app_report_state report;
     uint8_t token[TRM_TOKEN_BYTES];
     bool has_token;
     bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
@@ -256,7 +257,7 @@ static int play(role *r) {
     }
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
         train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
-                                      : app_reporter(r->app, r->name);
+                                      : app_reporter(&r->report);
     }
     if (r->bench) {
         train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
@@ -284,7 +285,8 @@ static int play(role *r) {
 }
 
 static int run_role(app_context *app) {
-    role r = {.app = app, .name = app->parsed.arguments[0], .bench = strncmp(app->command->name, "bench", 5) == 0};
+    role r = {.app = app, .name = app->parsed.arguments[0], .bench = strncmp(app->command->name, "bench", 5) == 0,
+              .report = {.app = app}};
     trm_error err;
     int code;
     app_settle_data(app);

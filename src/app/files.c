@@ -1,0 +1,46 @@
+/* Small text files, and this program's own one. */
+#include "app/app.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TEXT_MAX = 1 << 20 };
+
+trm_status app_read_text(const char *path, char **out, trm_error *err) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
+    }
+    char *text = malloc(TEXT_MAX + 1);
+    size_t length = text != NULL ? fread(text, 1, TEXT_MAX + 1, file) : 0;
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (text == NULL || failed || length > TEXT_MAX) {
+        free(text);
+        return text == NULL ? app_fail(err, TRM_NOMEM, "no memory for %.200s", path)
+               : failed     ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
+                            : app_fail(err, TRM_CORRUPT, "%.200s: more than 1 MB, no such file is", path);
+    }
+    text[length] = '\0';
+    *out = text;
+    return TRM_OK;
+}
+
+trm_status app_write_text(const char *path, const char *text, trm_error *err) {
+    FILE *file = fopen(path, "wb");
+    bool ok = file != NULL && fputs(text, file) >= 0;
+    ok = file != NULL && fclose(file) == 0 && ok;
+    return ok ? TRM_OK : app_fail(err, TRM_IO, "%.200s cannot be written: %s", path, strerror(errno));
+}
+
+trm_status app_own_path(char *path, size_t size, trm_error *err) {
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    if (length <= 0) {
+        return app_fail(err, TRM_IO, "/proc/self/exe: %s", strerror(errno));
+    }
+    path[length] = '\0';
+    return strpbrk(path, "'\\") == NULL ? TRM_OK : app_fail(err, TRM_INVALID, "%s: a path with quotes; give --links", path);
+}

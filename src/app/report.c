@@ -1,0 +1,153 @@
+/* What a training tells while it runs: a line, or a JSON event, a step, an epoch, an evaluation, a checkpoint. */
+#include "app/app.h"
+
+#include "trireme/callbacks.h"
+
+#include <stdio.h>
+
+static void status_line(const app_report_state *r, const trm_progress *p, double speed) {
+    if (!app_out.terminal) {
+        return;
+    }
+    char left[32] = "?";
+    int64_t epochs = p->epochs > 0 ? p->epochs : 1;
+    double steps_left = (double)((epochs - p->epoch) * p->epoch_steps + p->epoch_steps - p->step);
+    double done = (double)(p->global_step - r->first_step);
+    if (p->epochs > 0 && done > 0) {
+        app_time(steps_left * p->busy_seconds / done, left, sizeof left);
+    }
+    app_status_line("epoch %lld/%lld  step %lld/%lld  loss %.5f  %.0f %s/s  %s left", (long long)p->epoch,
+                    (long long)epochs, (long long)p->step, (long long)p->epoch_steps, (double)p->loss,
+                    speed, app_unit(r->app), left);
+}
+
+static double speed_since_report(const app_report_state *r, const trm_progress *p) {
+    double seconds = p->busy_seconds - r->reported_seconds;
+    return seconds > 0 ? (double)(p->samples - r->reported_samples) / seconds : 0;
+}
+
+static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    app_report_state *r = context;
+    r->last = *p;
+    double speed = speed_since_report(r, p);
+    status_line(r, p, speed);
+    if (p->loss_scale != NULL && p->loss_scale->overflow) {
+        app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), loss scale %g\n",
+                 (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
+                 p->loss_scale->scale);
+    }
+    if (p->step % r->app->o.log_every != 0 && p->step != p->epoch_steps) {
+        return TRM_OK;
+    }
+    r->reported_samples = p->samples;
+    r->reported_seconds = p->busy_seconds;
+    if (!app_out.terminal || p->step == p->epoch_steps) {
+        app_note("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
+                 (long long)p->epoch, (long long)p->step, (double)p->loss, speed, app_unit(r->app),
+                 p->learning_rate);
+    }
+    app_json_open();
+    app_json_text("event", "step");
+    app_json_int("epoch", p->epoch);
+    app_json_int("step", p->step);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_real("loss", (double)p->loss);
+    app_json_real(app_rate_key(r->app), speed);
+    app_json_real("learning_rate", p->learning_rate);
+    if (p->loss_scale != NULL) {
+        app_json_real("loss_scale", p->loss_scale->scale);
+        app_json_int("skipped_updates", p->loss_scale->skipped);
+    }
+    app_json_close();
+    return TRM_OK;
+}
+
+static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    app_report_state *r = context;
+    r->last = *p;
+    int64_t steps = p->epoch_samples / (r->app->o.batch_size * app_rank_count(r->app)) / (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
+    double ms = p->epoch_seconds * 1e3;
+    app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
+    app_json_open();
+    app_json_text("event", "epoch");
+    app_json_int("epoch", p->epoch);
+    app_json_int("steps", p->epoch_steps);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_real("loss", (double)p->loss);
+    app_json_real("seconds", p->epoch_seconds);
+    app_json_real("wait_seconds", p->wait_seconds);
+    app_json_close();
+    return TRM_OK;
+}
+
+void app_tell_evaluation(app_context *app, int64_t epoch, const trm_evaluation *e) {
+    trm_clicks_bayes bayes;
+    bool known = e->has_auc && app_click_bayes(app, &bayes);
+    if (epoch > 0) {
+        app_say("epoch %lld: ", (long long)epoch);
+    }
+    app_say("evaluation loss %.6f", e->loss);
+    if (e->has_top) {
+        app_say(", top-1 %.4f, top-5 %.4f", e->top1, e->top5);
+    }
+    if (e->has_auc) {
+        app_say(", auc %.6f, logloss %.6f, calibration %.4f", e->auc, e->logloss, e->calibration);
+    }
+    if (known) {
+        app_say("; nothing beats auc %.6f, logloss %.6f", bayes.realized_auc, bayes.realized_logloss);
+    }
+    app_say(" (%lld samples, %.1f s)\n", (long long)e->samples, e->seconds);
+    app_json_open();
+    app_json_text("event", "eval");
+    if (epoch > 0) {
+        app_json_int("epoch", epoch);
+    }
+    app_json_real("loss", e->loss);
+    if (e->has_top) {
+        app_json_real("top1", e->top1);
+        app_json_real("top5", e->top5);
+    }
+    if (e->has_auc) {
+        app_json_real("auc", e->auc);
+        app_json_real("logloss", e->logloss);
+        app_json_real("calibration", e->calibration);
+    }
+    if (known) { /* on these very rows, so that the model's can be held against them */
+        app_json_real("bayes_auc", bayes.realized_auc);
+        app_json_real("bayes_logloss", bayes.realized_logloss);
+    }
+    app_json_int("samples", e->samples);
+    app_json_real("seconds", e->seconds);
+    app_json_close();
+}
+
+static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    app_tell_evaluation(((app_report_state *)context)->app, p->epoch, p->evaluation);
+    return TRM_OK;
+}
+
+static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
+    (void)context;
+    (void)err;
+    app_note("saved %s\n", p->checkpoint);
+    app_json_open();
+    app_json_text("event", "checkpoint");
+    app_json_text("path", p->checkpoint);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_close();
+    return TRM_OK;
+}
+
+static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    ((app_report_state *)context)->last = *p;
+    return TRM_OK;
+}
+
+trm_callback app_reporter(app_report_state *state) {
+    return (trm_callback){.on_step_end = tell_step, .on_epoch_end = tell_epoch, .on_evaluated = tell_evaluated,
+                          .on_checkpoint = tell_checkpoint, .on_end = keep_last, .context = state};
+}
