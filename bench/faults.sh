@@ -8,12 +8,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TRIREME_BUILD:-$root/build/release} trireme=${TRIREME:-$build/trireme}
 short=0; [ "${1:-}" = --short ] && short=1 && shift
 only=" $* "
-[ $short = 1 ] && [ $# = 0 ] && only=" F01 F05 F07 N01 N07 N09 N10 N12 S01 S02 S04 S05 S06 S09 S10 "
+[ $short = 1 ] && [ $# = 0 ] && only=" F01 F05 F07 F09 N01 N07 N09 N10 N12 S01 S02 S04 S05 S06 S09 S10 "
 work=$(mktemp -d /tmp/faultsXXXXXX)
 a=trmfa$$ b=trmfb$$ spaces=0 failed=0
 export XDG_CACHE_HOME=$work/cache
 cleanup() {
     local pids; pids=$(jobs -p); [ -n "$pids" ] && kill -9 $pids 2> /dev/null
+    [ -d "${quota:-}" ] && rmdir "$quota"
     [ $spaces = 1 ] && { ip netns del $a; ip netns del $b; } 2> /dev/null
     rm -rf "$work"
 }
@@ -135,6 +136,33 @@ if wanted F08; then
     "$trireme" eval mlp --checkpoint run --data synth --synth-test 40 > eval.txt 2>&1; verified=$?
     [ $verified = 0 ] && [ "$code" = 143 ]
     r=$?; row F08 "second SIGTERM during saves" "newest complete save loads" "code $code, eval of it $verified" "$took" $r
+fi
+
+# The quota of a cgroup (version 1 or 2), or, where none may be made, stops of 70 ms in every 100.
+slow_down() { # PID: 30 % of a CPU
+    quota=
+    if [ -d /sys/fs/cgroup/cpu ] && mkdir /sys/fs/cgroup/cpu/$a 2> /dev/null; then
+        quota=/sys/fs/cgroup/cpu/$a
+        echo 100000 > $quota/cpu.cfs_period_us && echo 30000 > $quota/cpu.cfs_quota_us && echo "$1" > $quota/cgroup.procs && return
+    elif [ -f /sys/fs/cgroup/cgroup.controllers ] && mkdir /sys/fs/cgroup/$a 2> /dev/null; then
+        quota=/sys/fs/cgroup/$a
+        echo "30000 100000" > $quota/cpu.max && echo "$1" > $quota/cgroup.procs && return
+    fi 2> /dev/null
+    while kill -STOP "$1" && sleep 0.07 && kill -CONT "$1"; do sleep 0.03; done 2> /dev/null &
+}
+if wanted F09; then
+    begin 2; victim=$(rank_pid 1); begun=$(now); slow_down "$victim"
+    wait_for "rank 1 (" out.txt 25; took=$(since "$begun")
+    line=$(grep -h "is slow and the others wait for it" out.txt | head -1 | sed 's/.*: rank/rank/')
+    first=$(grep -c "is slow and the others wait for it" out.txt)
+    kill -TERM "$launcher"; ended 30
+    [[ "$line" == *"rank 1 "*"cause: cpu"* ]] && [ "$first" = 1 ] && [ "$code" = 143 ]
+    r=$?; row F09 "rank 1 gets 30 % of a CPU" "named with cause cpu within 3 windows" "${line##*;} ${line%%:*}" "$took" $r
+    [ -n "$quota" ] && rmdir "$quota" 2> /dev/null
+    quiet=$([ $short = 1 ] && echo 4 || echo 60)
+    begin 2; begun=$(now); sleep "$quiet"; line=$(grep -c "is slow and" out.txt); steps=$(grep -c step: out.txt)
+    kill -TERM "$launcher"; ended 30
+    [ "$line" = 0 ]; r=$?; row F09 "nobody is slow" "no such line" "$line lines in $steps steps" "$(since "$begun")" $r
 fi
 
 # --- networks -------------------------------------------------------------------------------------------------------------

@@ -193,15 +193,21 @@ bool trm_request_test(const trm_request *request) {
 }
 
 static bool wait_done(trm_request *request, double timeout_seconds) {
-    double deadline = timeout_seconds >= 0 ? trmi_os_now() + timeout_seconds : 0;
-    while (atomic_load_explicit(&request->done, memory_order_acquire) == 0) {
-        double left = timeout_seconds >= 0 ? deadline - trmi_os_now() : 3600;
+    if (trm_request_test(request)) {
+        return true;
+    }
+    double start = trmi_os_now(), now = start;
+    bool done = false;
+    while (!(done = trm_request_test(request))) {
+        double left = timeout_seconds >= 0 ? start + timeout_seconds - now : 3600;
         if (left <= 0) {
-            return false;
+            break;
         }
         trmi_futex_wait((uint32_t *)(void *)&request->done, 0, left < 3600 ? left : 3600);
+        now = trmi_os_now();
     }
-    return true;
+    trmi_bootstrap_add_waited(request->comm->bootstrap, now - start);
+    return done;
 }
 
 void trmi_comm_join_request(trm_request *request) { (void)wait_done(request, -1); }

@@ -60,7 +60,16 @@ struct trmi_bootstrap {
      * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
     uint32_t *alarm;
     int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */
+    uint64_t waited_nanoseconds; /* that threads of this rank have waited for others in calls; relaxed */
 };
+
+/* Seconds that callers have spent waiting for other ranks so far: what comm/pace.h takes off their steps. */
+static inline double trmi_bootstrap_waited(const trmi_bootstrap *bootstrap) {
+    return 1e-9 * (double)__atomic_load_n(&bootstrap->waited_nanoseconds, __ATOMIC_RELAXED);
+}
+static inline void trmi_bootstrap_add_waited(trmi_bootstrap *bootstrap, double seconds) {
+    __atomic_fetch_add(&bootstrap->waited_nanoseconds, (uint64_t)(1e9 * seconds), __ATOMIC_RELAXED);
+}
 
 /* A cheap glance at the alarm, for hot loops. */
 static inline bool trmi_bootstrap_healthy(const trmi_bootstrap *bootstrap) {

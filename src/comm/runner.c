@@ -217,6 +217,9 @@ static trm_status finish_transfers(trmi_runner *runner, const trmi_play *play,
             done++;
         }
         if (done == count) {
+            if (!play->background) {
+                trmi_bootstrap_add_waited(transport->group.bootstrap, trmi_os_now() - wait.start);
+            }
             return TRM_OK;
         }
         double now = trmi_os_now();

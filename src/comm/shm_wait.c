@@ -103,6 +103,13 @@ static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *o
     return trmi_wait_check(wait, &shm->base.group, shm->missing, what, err);
 }
 
+/* Threads of the communicator may wait as long as they like: only callers are held up. */
+static void note_wait(const trmi_shm *shm, double start) {
+    if (!shm->base.background) {
+        trmi_bootstrap_add_waited(shm->base.group.bootstrap, trmi_os_now() - start);
+    }
+}
+
 static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, const trmi_op *op,
                               trm_error *err) {
     trm_status status = TRM_OK;
@@ -125,6 +132,7 @@ static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, cons
         }
     }
     atomic_fetch_sub(&shm->head->sleepers, 1);
+    note_wait(shm, wait.start);
     return status;
 }
 
@@ -150,11 +158,13 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_o
         for (int i = 0; i < TRMI_SHM_SPIN_LOOPS; i++) {
             if (all_here(shm, test, &next)) {
                 shm->spin_seconds = 2 * shm->spin_seconds < most ? 2 * shm->spin_seconds : most;
+                note_wait(shm, start);
                 return TRM_OK;
             }
             RELAX();
         }
     } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
+    note_wait(shm, start);
     shm->spin_seconds = spin / 4 > least_spin_seconds ? spin / 4 : least_spin_seconds;
     return sleep_until(shm, test, next, op, err);
 }

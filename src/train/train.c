@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "comm/pace.h"
 #include "exec/parallel.h"
 
 #include <math.h>
@@ -31,6 +32,7 @@ typedef struct run {
     trm_loss_scale_state loss_scale;
     int64_t batch; /* of the epoch: the next to read */
     double begin, epoch_begin;
+    trmi_pace *pace; /* NULL with one rank */
     bool finish; /* a hook asked to stop, or there were enough steps */
     bool used_up; /* leases: no batch is left */
 } run;
@@ -207,7 +209,7 @@ static trm_status update(run *r, trm_error *err) {
 static trm_status one_step(run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     int32_t batches = trmi_accumulate(r->model);
-    double begin = trmi_os_now(), loss = 0;
+    double begin = trmi_os_now(), waited = r->p.wait_seconds, loss = 0;
     r->p.step = r->model->epoch_step + 1;
     r->p.step_samples = 0;
     r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
@@ -233,7 +235,7 @@ static trm_status one_step(run *r, trm_error *err) {
     r->p.seconds = now - r->begin;
     r->p.epoch_samples += r->p.step_samples;
     r->p.samples += r->p.step_samples;
-    return TRM_OK;
+    return trmi_pace_step(r->pace, r->p.step_seconds, r->p.wait_seconds - waited, err);
 }
 
 /* ---- an epoch -------------------------------------------------------------------------------- */
@@ -426,7 +428,9 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     run r = {.model = model, .options = options};
-    trm_status status = go(&r, err);
+    trm_status status = trmi_pace_create(trmi_model_comm(model), &r.pace, err);
+    status = status == TRM_OK ? go(&r, err) : status;
+    trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
     if (alone && err != NULL && trmi_model_comm(model) != NULL) {
         trm_comm_abort(trmi_model_comm(model), err); /* the others stop too, and say why */
