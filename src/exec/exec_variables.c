@@ -256,16 +256,16 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         if (param->sparse_rows != 0) {
             densify(exec, param, data);
         } else if (param->grad_buffer == 0) {
-            memset(data, 0, (size_t)b->bytes);
+            memset(data, 0, (size_t)trm_shape_count(&exec->variables[index].shape) * sizeof *data);
         } else {
             const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
                                                          : exec->env.arena[TRMI_ARENA_GRAD];
             const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
             if (leaf != NULL) {
-                return gather_gradient(exec, leaf, b, base + b->offset, data, err);
+                TRMI_TRY(gather_gradient(exec, leaf, b, base + b->offset, data, err));
+            } else {
+                trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
             }
-            trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,
-                                b->weights);
         }
     }
     double unscale = trmi_exec_unscale(exec);

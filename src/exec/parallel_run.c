@@ -149,13 +149,19 @@ static trm_status recut(trm_exec *exec, trm_error *err) {
     return trmi_parallel_cut(exec, true, err);
 }
 
+/* Gradients that are in no range: nobody else adds the last batch's to theirs. */
+static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
+    bool group = p->shard != NULL && param->grad_axes != 0 && param->grad_buffer != 0;
+    return p->items[index].skip && !group;
+}
+
 static void accumulate_skipped(trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;
     float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
-        if (p->items[i].skip) {
+        if (in_no_range(p, &program->params[i], i)) {
             int64_t begin = b->offset / (int64_t)sizeof(float);
             trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
                                    b->bytes / (int64_t)sizeof(float), 1.0f / (float)exec->accumulate,
