@@ -26,8 +26,9 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     s->stored = trmi_arena_alloc(&s->scratch, values * sizeof *s->stored);
     s->values = trmi_arena_alloc(&s->scratch, values * sizeof *s->values);
     s->parameter = trmi_arena_alloc(&s->scratch, values);
+    s->asked = trmi_arena_alloc(&s->scratch, values);
     if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL || s->stored == NULL ||
-        s->values == NULL || s->parameter == NULL) {
+        s->values == NULL || s->parameter == NULL || s->asked == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph of %lld operators", (long long)s->from->ops_count);
     }
     for (int64_t i = 0; i < s->plan->choices_count; i++) {
@@ -44,10 +45,26 @@ static trm_status take_tables(trmi_sharder *s, const trmi_roots *roots, trm_erro
     for (int32_t i = 0; i < roots->params_count; i++) {
         s->parameter[roots->grads[i]] = true;
     }
+    s->asked[roots->loss] = roots->loss != 0;
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        s->asked[roots->outputs[i]] = true;
+    }
     return TRM_OK;
 }
 
 /* ---- emit ------------------------------------------------------------------------------------------------------------- */
+
+/* A forward pass alone must have them too. */
+static trm_status bring_asked(trmi_sharder *s, const trmi_op *op, trm_error *err) {
+    const trmi_spread whole = {{0}, {0}};
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t local;
+        if (s->asked[op->outputs[i]]) {
+            TRMI_TRY(trmi_shard_bring(s, op->outputs[i], &whole, "output", &local, err));
+        }
+    }
+    return TRM_OK;
+}
 
 static trm_status emit_all(trmi_sharder *s, trm_error *err) {
     s->emitting = true;
@@ -69,6 +86,7 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
             v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
             v->count = 1;
         }
+        TRMI_TRY(bring_asked(s, op, err));
     }
     return TRM_OK;
 }

@@ -40,6 +40,7 @@ typedef struct trmi_sharder {
     int32_t *origins;                    /* [ops of from] the operator whose gradient this is part of, or 0 */
     const char **warnings;               /* [ops of from] */
     bool *parameter;                     /* [values of from] gradients of parameters */
+    bool *asked;                         /* [values of from] the loss, outputs: whole as soon as they are made */
     trmi_pass pass;                      /* to: the local graph */
     trmi_shard_report *report;           /* may be NULL */
     trmi_arena scratch;
