@@ -26,5 +26,6 @@
 #include "trireme/save_files.h"
 #include "trireme/save_onnx.h"
 #include "trireme/train.h"
+#include "trireme/verify.h"
 
 #endif

@@ -68,7 +68,8 @@ typedef struct app_options {
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;
     bool plan_no_measure, plan_validate;
-    double plan_straggler;
+    double plan_straggler, tolerance;
+    bool bitwise;
     int64_t plan_largest;
 } app_options;
 
@@ -98,7 +99,7 @@ extern const int app_commands_count;
 
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
-    app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_bench_plan, app_group_bench_split, app_group_bench,
+    app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_verify, app_group_bench_plan, app_group_bench_split, app_group_bench,
     app_group_synth, app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps, app_group_ps;
 
@@ -269,6 +270,7 @@ int app_run_eval(app_context *app);
 int app_run_plan(app_context *app);
 int app_run_planner(app_context *app); /* plan with -n or --mesh */
 int app_run_simulate(app_context *app);
+int app_run_verify(app_context *app);
 int app_run_bench_plan(app_context *app);
 int app_run_bench_split(app_context *app);
 int app_run_export(app_context *app);

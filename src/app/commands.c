@@ -28,6 +28,14 @@ const app_command app_commands[] = {
      {&app_group_common, &app_group_planner, &app_group_simulate, &app_group_click_data, &app_group_network,
       &app_group_click_model, &app_group_exec, &app_group_train},
      app_run_simulate},
+    {"verify", "MODEL", 1, 1, "a plan on its ranks against one device, tensor by tensor",
+     "The same weights and batches go through both: operators' outputs, gradients, losses and variables of --steps steps\n"
+     "(3). A third run with other rounding says how far an honest result may lie away. Fails with 1 if they\n"
+     "differ (2 through the launcher of -n); --json says \"agrees\".",
+     "trireme verify resnet50 -n 8 --plan plan.txt --batch-size 2 --image-size 32",
+     {&app_group_common, &app_group_verify, &app_group_job, &app_group_data, &app_group_click_data, &app_group_network,
+      &app_group_click_model, &app_group_exec, &app_group_train},
+     app_run_verify},
     {"export", "MODEL", 1, 1, "a checkpoint's weights for other programs", NULL,
      "trireme export resnet50 --checkpoint runs/a --to onnx --output resnet50.onnx",
      {&app_group_common, &app_group_dry_run, &app_group_checkpoint, &app_group_export, &app_group_click_data, &app_group_network,

@@ -203,6 +203,18 @@ static const app_flag RANKS[] = {
 };
 GROUP(ranks, "Many ranks", RANKS);
 
+static const app_flag VERIFY[] = {
+    {"plan", APP_TEXT, OPTION(split_plan), "FILE", "the plan, from trireme plan --save (all by samples)", 0, 0},
+    {"mesh", APP_TEXT, OPTION(split_mesh), "AxB", "its mesh of ranks: 2x4 (the plan's; else one axis)", 0, 0},
+    {"tolerance", APP_REAL, OPTION(tolerance), "X", "relative error that is always fine (1e-5; mixed precision 2e-3)", 1e-12, 1},
+    {"bitwise", APP_BOOL, OPTION(bitwise), NULL, "every bit must be the same (with --deterministic strict)", 0, 0},
+    {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "semi_auto_parallel|auto_parallel", "auto_parallel searches the plan (semi_auto_parallel)", 0, 0},
+    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", "as of train (false)", 0, 0},
+    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
+    {"context", APP_TEXT, OPTION(context), "A=B;C=D", "options by MindSpore's names (trireme help context)", 0, 0},
+};
+GROUP(verify, "Comparison", VERIFY);
+
 static const app_flag JOB[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
