@@ -101,9 +101,6 @@ RANK_TABLE_FILE=$work/table.json RANK_ID=1 DEVICE_ID=1 RANK_SIZE=2 "$trireme" cl
 grep -q "1 of 2" show.txt || { fail "cluster show: rank 1 of 2"; cat show.txt; }
 
 # ---- measuring
-"$trireme" bench comm -n 2 --sizes 4,16K --json > comm.json || fail "bench comm"
-[ "$(grep -c '"wrong":0' comm.json)" = 2 ] || fail "bench comm: two sizes, nothing wrong"
-expect 2 "at least 100000" bench comm -n 2 --sizes 1K --min-busbw 100000
 "$trireme" bench train lenet -n 2 --image-size 32 --batch-size 8 --repeats 5 --sync-batch-norm on --json > bench.json || fail "bench train"
 grep -q '"ranks":2.*exposed_comm_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"
 

@@ -72,6 +72,7 @@ typedef struct trm_cluster_info {
                                NULL when size is 1 or nothing names an address */
     int32_t rendezvous_ports; /* consecutive ports to try, from the one in `rendezvous` */
     const char *token_file;   /* or NULL */
+    const char *algorithm;    /* HCCL_ALGO, or NULL: the default of trm_comm_options.algorithm */
 } trm_cluster_info;
 
 typedef const char *(*trm_lookup)(void *context, const char *name);

@@ -114,9 +114,10 @@ typedef struct trm_comm_options {
     const char *engine;
     const char *plugin_dir; /* where trireme_comm_*.so lie; NULL: beside the program, then the system's */
     /* Overrides the choice by cost, in HCCL_ALGO's form: "ring" for everything, or a list
-     * "allreduce=ring/allgather=bruck", or "level0:NA;level1:ring". Algorithms: direct (mesh), ring,
-     * halving (H-D_R), nhr, bruck (NB), pairwise, tree, pipeline. An algorithm that does not apply to
-     * an operation falls back to the choice by cost. */
+     * "allreduce=ring/allgather=level0:NA;level1:bruck/others=NB", or "level0:NA;level1:ring". Algorithms:
+     * direct (mesh), ring, halving (H-D_R), nhr, bruck (NB), pairwise, tree, pipeline; NA: by cost. One
+     * that does not apply to an operation falls back to the choice by cost. NULL: what HCCL_ALGO said when
+     * the job joined (trm_cluster_info.algorithm). */
     const char *algorithm;
     trm_deterministic deterministic;
     double timeout_seconds;  /* an operation fails after this; default 120 */

@@ -86,8 +86,10 @@ static const topic TOPICS[] = {
     {"exit-codes",
      "Exit codes\n"
      "    0      done\n"
-     "    1      the job failed (for instance: the loss became NaN)\n"
-     "    2      wrong use or configuration (and the launcher's failed child)\n"
+     "    1      the job failed (for instance: the loss became NaN; a gate was missed)\n"
+     "    2      wrong use or configuration (and the launcher's failed child: trireme run and train -n\n"
+     "           say which rank it was and with which code it ended; bench -n ends with that code itself:\n"
+     "           1 where a gate such as --min-busbw is missed)\n"
      "    3      bad data or file\n"
      "    4      out of memory or disk\n"
      "    5      a peer failed or timed out\n"

@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "comm/reduce.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
@@ -18,7 +19,8 @@
 #define RELAX() ((void)0)
 #endif
 
-enum { SAMPLES = 31, WARMUP = 2 };
+enum { SAMPLES = 31, LEAST_SAMPLES = 5, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
+#define TRIED_SECONDS 0.002
 
 /* --- values --------------------------------------------------------------------------------------- */
 static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
@@ -169,8 +171,12 @@ static void bare_barrier(bound *b) {
     b->turn++;
     atomic_store_explicit(b->flags[b->me], b->turn, memory_order_release);
     for (int32_t r = 0; r < b->n; r++) {
-        while (atomic_load_explicit(b->flags[r], memory_order_acquire) < b->turn) {
-            RELAX();
+        for (int polls = 0; atomic_load_explicit(b->flags[r], memory_order_acquire) < b->turn; polls++) {
+            if (polls < PATIENCE) {
+                RELAX();
+            } else { /* the other has lost its CPU to somebody else: this one's may do */
+                sched_yield();
+            }
         }
     }
 }
@@ -243,24 +249,36 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* How often in a row, so that a sample is long enough for the clock and all of them last `seconds`. */
+/* Tried long enough to meet the load that others put on the machine. How often in a row, so that a sample is long enough for the clock and all of them last `seconds`. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
     TRMI_TRY(run_ours(b, WARMUP, err));
-    double start = trmi_os_now();
-    TRMI_TRY(run_ours(b, 3, err));
-    double each = (trmi_os_now() - start) / 3;
-    TRMI_TRY(trm_comm_allreduce(b->comm, &each, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    double all = 0, each = 0;
+    for (int64_t tried = 3; all < TRIED_SECONDS && tried < 20000; tried *= 4) {
+        double start = trmi_os_now();
+        TRMI_TRY(run_ours(b, tried, err));
+        all = trmi_os_now() - start;
+        TRMI_TRY(trm_comm_allreduce(b->comm, &all, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        each = all / (double)tried;
+    }
     double per_sample = b->options.seconds / SAMPLES;
     *times = trmi_max_i64(1, trmi_min_i64(20000, (int64_t)(per_sample / each)));
-    *samples = trmi_max_i64(5, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
+    *samples = trmi_max_i64(LEAST_SAMPLES, trmi_min_i64(SAMPLES, (int64_t)(b->options.seconds / each)));
     return TRM_OK;
 }
 
-/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. */
-static trm_status take_samples(bench *b, bound *limit, int64_t times, int64_t samples,
+/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. Fewer than *samples where
+ * a busy machine makes them long. */
+static trm_status take_samples(bench *b, bound *limit, int64_t times, int64_t *wanted,
                                double *ours, double *bare, trm_error *err) {
+    double begun = trmi_os_now();
+    int64_t samples = *wanted;
     for (int64_t s = 0; s < samples; s++) {
-        TRMI_TRY(trm_comm_barrier(b->comm, err));
+        double spent = trmi_os_now() - begun; /* a barrier that also says who has had enough */
+        TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+        if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
+            *wanted = samples = s;
+            break;
+        }
         double start = trmi_os_now();
         TRMI_TRY(run_ours(b, times, err));
         ours[s] = (trmi_os_now() - start) / (double)times;
@@ -290,7 +308,7 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     trm_status status = make_bound(b, &limit, err);
     if (status == TRM_OK && (status = choose_times(b, &times, &samples, err)) == TRM_OK) {
-        status = take_samples(b, &limit, times, samples, ours, bare, err);
+        status = take_samples(b, &limit, times, &samples, ours, bare, err);
     }
     if (status == TRM_OK) { /* nobody frees what others still sum into */
         status = trm_comm_barrier(b->comm, err);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "comm/cluster_addr.h"
 #include "comm/cluster_json.h"
+#include "comm/net.h"
 
 #include <openssl/evp.h>
 #include <stdarg.h>
@@ -417,6 +418,23 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     }
 }
 
+/* HCCL_ALGO is for jobs; a single process does not look at it. */
+static trm_status take_algorithm(const trmi_env *env, trm_cluster *cluster, trm_error *err) {
+    trmi_algorithms checked;
+    const char *text = trmi_env_text(env, "HCCL_ALGO");
+    if (text == NULL || cluster->info.size == 1) {
+        return TRM_OK;
+    }
+    if (strlen(text) >= sizeof cluster->algorithm) {
+        return TRMI_FAIL(err, TRM_INVALID, "HCCL_ALGO: %zu characters, at most %zu expected",
+                         strlen(text), sizeof cluster->algorithm - 1);
+    }
+    TRMI_TRY(trmi_algorithms_parse(text, "HCCL_ALGO", &checked, err));
+    strcpy(cluster->algorithm, text);
+    cluster->info.algorithm = cluster->algorithm;
+    return TRM_OK;
+}
+
 static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
                           trm_cluster *cluster, trm_error *err) {
     trmi_claims claims = {.count = 0};
@@ -457,6 +475,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
+    TRMI_TRY(take_algorithm(env, cluster, err));
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 

@@ -10,6 +10,7 @@
 #include "trireme/cluster.h"
 
 #include "base/memory.h"
+#include "comm/rendezvous.h"
 #include "comm/tfconfig.h"
 
 enum { TRMI_CLAIMS_MAX = 16, TRMI_ENV_RANKS_MAX = 1 << 20 };
@@ -49,6 +50,7 @@ struct trm_cluster {
     trmi_arena arena;
     trmi_tfconfig roles;
     trm_rank_table *table;
+    char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO, checked; "" without */
     const char **rank_hosts;  /* [size], or NULL */
     uint8_t key[32];          /* hash of the job's key: peers of another job are told apart */
     const char *warnings[8];

@@ -114,6 +114,7 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     put(text, "model_dir", info->model_dir);
     put(text, "rendezvous", info->rendezvous);
     put(text, "token_file", info->token_file);
+    put(text, "algorithm", info->algorithm);
     if (info->has_roles) {
         roles_json(cluster, text);
     }
@@ -192,6 +193,9 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
             trmi_text_printf(&text, "rendezvous  %s\n", info->rendezvous);
         } else if (info->size != 1 && !info->has_roles) {
             trmi_text_printf(&text, "rendezvous  not known; set TRIREME_RENDEZVOUS=host:port\n");
+        }
+        if (info->algorithm != NULL) {
+            trmi_text_printf(&text, "algorithm   %s (HCCL_ALGO)\n", info->algorithm);
         }
         if (info->has_roles) {
             roles_text(cluster, &text);

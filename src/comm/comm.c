@@ -19,7 +19,8 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     trm_comm_options *o = &comm->options;
     *o = from != NULL ? *from : (trm_comm_options){0};
     keep_text(comm->engine_name, sizeof comm->engine_name, o->engine, "auto");
-    keep_text(comm->algorithm, sizeof comm->algorithm, o->algorithm, "");
+    const char *environment = comm->bootstrap->algorithm;
+    keep_text(comm->algorithm, sizeof comm->algorithm, o->algorithm, environment != NULL ? environment : "");
     keep_text(comm->name, sizeof comm->name, o->name, "world");
     keep_text(comm->plugin_dir, sizeof comm->plugin_dir, o->plugin_dir, "");
     o->engine = comm->engine_name;
@@ -36,7 +37,7 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
 typedef struct card {
     uint64_t staging_bytes, sim_seed;
     int32_t deterministic, no_direct, host;
-    char engine[96], algorithm[128];
+    char engine[96], algorithm[TRMI_ALGORITHM_BYTES];
 } card;
 
 /* All ranks must have asked for the same thing. */
@@ -136,12 +137,12 @@ trm_status trmi_comm_make(trmi_bootstrap *bootstrap, trm_comm *root, const int32
     if (comm == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator");
     }
-    keep_options(comm, options);
     pthread_mutex_init(&comm->mutex, NULL);
     pthread_cond_init(&comm->changed, NULL);
     comm->queue_tail = &comm->queue_head;
     comm->blocking.comm = comm;
     comm->bootstrap = bootstrap;
+    keep_options(comm, options);
     comm->root = root != NULL ? root : comm;
     comm->group = (trmi_group){.bootstrap = bootstrap,
                                .size = size,
@@ -183,6 +184,11 @@ trm_status trm_comm_create(trmi_bootstrap *bootstrap, const trm_comm_options *op
         members[r] = r;
     }
     trm_error cause = {.status = TRM_OK};
+    if (options != NULL && options->algorithm != NULL && strlen(options->algorithm) >= TRMI_ALGORITHM_BYTES) {
+        trmi_free(members);
+        return TRMI_FAIL(err, TRM_INVALID, "algorithm: %zu characters, at most %d expected",
+                         strlen(options->algorithm), TRMI_ALGORITHM_BYTES - 1);
+    }
     trm_status status = trmi_comm_make(bootstrap, NULL, members, bootstrap->size, bootstrap->rank,
                                        options, &exchange, out, &cause);
     trmi_free(members);

@@ -50,7 +50,7 @@ struct trm_comm {
     int32_t local_size, local_rank, host_count;
     int32_t split_count; /* children so far */
     trm_comm_options options;
-    char engine_name[96], name[48], algorithm[128], plugin_dir[256];
+    char engine_name[96], name[48], algorithm[TRMI_ALGORITHM_BYTES], plugin_dir[256];
     char engine_text[40]; /* what it became: "shm", "shm+tcp" */
     trmi_shm_host *host;
     trmi_engine *shm, *net;

@@ -138,51 +138,73 @@ static int kind_of(const char *name, size_t length) {
     return -1;
 }
 
-/* One of "ring", "allreduce=ring", "level1:ring". level0 is inside a host: it takes any name and is not
- * changed by it; level1 and level2 are both what goes between hosts here, the last one given wins. */
-static trm_status parse_item(const char *item, size_t length, const char *text,
-                             trmi_algorithms *out, trm_error *err) {
-    const char *equals = memchr(item, '=', length), *colon = memchr(item, ':', length);
-    const char *split = equals != NULL ? equals : colon;
-    const char *name = split != NULL ? split + 1 : item;
+/* "ring" or "level1:ring", for one kind or (negative) all. level0 is inside a host: it takes any name and is
+ * not changed by it; level1 and level2 are both what goes between hosts here, the last one given wins. */
+static trm_status parse_level(const char *item, size_t length, int kind, const char *text,
+                              const char *source, trmi_algorithms *out, trm_error *err) {
+    const char *colon = memchr(item, ':', length), *name = colon != NULL ? colon + 1 : item;
+    if (colon != NULL && !(colon - item == 6 && strncasecmp(item, "level", 5) == 0 &&
+                           item[5] >= '0' && item[5] <= '2')) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s '%.80s': level0, level1 or level2 expected before "
+                         "':', found '%.*s'", source, text, (int)(colon - item), item);
+    }
     int algorithm = trmi_algorithm_parse(name, length - (size_t)(name - item));
     if (algorithm < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "algorithm '%s': '%.*s' is none of direct (mesh), ring, "
-                         "halving (H-D_R), bruck (NB, NHR), pairwise, tree, pipeline, auto (NA)",
-                         text, (int)(length - (size_t)(name - item)), name);
+        return TRMI_FAIL(err, TRM_INVALID, "%s '%.60s': '%.*s' is none of direct (mesh), ring, halving "
+                         "(H-D_R), bruck (NB, NHR), pairwise, tree, pipeline, auto (NA, AHC)", source,
+                         text, (int)trmi_min_i64(20, (int64_t)length - (name - item)), name);
     }
-    if (equals != NULL) {
-        int kind = kind_of(item, (size_t)(equals - item));
-        if (kind < 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "algorithm '%s': '%.*s' is no collective (allreduce, "
-                             "broadcast, reduce, allgather, reducescatter, scatter, gather, alltoall)",
-                             text, (int)(equals - item), item);
+    for (int k = 0; k <= TRM_BARRIER && (colon == NULL || item[5] != '0'); k++) {
+        if (k == kind || kind < 0) {
+            out->of[k] = (trmi_algorithm)algorithm;
         }
-        out->of[kind] = (trmi_algorithm)algorithm;
-        return TRM_OK;
-    }
-    if (colon != NULL) {
-        bool known = colon - item == 6 && strncasecmp(item, "level", 5) == 0 && item[5] >= '0' &&
-                     item[5] <= '2';
-        if (!known) {
-            return TRMI_FAIL(err, TRM_INVALID, "algorithm '%s': level0, level1 or level2 expected "
-                             "before ':', found '%.*s'", text, (int)(colon - item), item);
-        }
-        if (item[5] == '0') {
-            return TRM_OK;
-        }
-    }
-    for (int kind = 0; kind <= TRM_BARRIER; kind++) {
-        out->of[kind] = (trmi_algorithm)algorithm;
     }
     return TRM_OK;
 }
 
-trm_status trmi_algorithms_parse(const char *text, trmi_algorithms *out, trm_error *err) {
+/* Levels apart by ';'; in front of them perhaps "allreduce=". "others" comes last in HCCL and is for kinds
+ * that were not named: `named` says which. */
+static trm_status parse_kind(const char *item, size_t length, const char *text, const char *source,
+                             bool named[TRM_BARRIER + 1], trmi_algorithms *out, trm_error *err) {
+    const char *equals = memchr(item, '=', length), *end = item + length;
+    trmi_algorithms chosen = *out;
+    int kind = -1;
+    if (equals != NULL) {
+        size_t name = (size_t)(equals - item);
+        kind = kind_of(item, name);
+        if (kind < 0 && !(name == 6 && strncasecmp(item, "others", 6) == 0)) {
+            return TRMI_FAIL(err, TRM_INVALID, "%s '%.60s': '%.*s' is no collective (allreduce, broadcast, "
+                             "reduce, allgather, reducescatter, scatter, gather, alltoall, others)",
+                             source, text, (int)trmi_min_i64(20, (int64_t)name), item);
+        }
+        item = equals + 1;
+    }
+    do {
+        size_t part = 0;
+        while (item + part < end && item[part] != ';') {
+            part++;
+        }
+        TRMI_TRY(parse_level(item, part, kind, text, source, &chosen, err));
+        item += part + 1;
+    } while (item < end);
+    for (int k = 0; k <= TRM_BARRIER; k++) {
+        if (k == kind || (kind < 0 && !named[k])) {
+            out->of[k] = chosen.of[k];
+        }
+    }
+    if (kind >= 0) {
+        named[kind] = true;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_algorithms_parse(const char *text, const char *source, trmi_algorithms *out,
+                                 trm_error *err) {
+    bool named[TRM_BARRIER + 1] = {false};
     memset(out, 0, sizeof *out);
     for (const char *at = text; *at != '\0';) {
-        size_t length = strcspn(at, "/;,");
-        TRMI_TRY(parse_item(at, length, text, out, err));
+        size_t length = strcspn(at, "/,");
+        TRMI_TRY(parse_kind(at, length, text, source, named, out, err));
         at += length;
         at += *at != '\0';
     }

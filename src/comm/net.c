@@ -110,7 +110,7 @@ trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_er
                   strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
     bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
     trmi_algorithms checked;
-    TRMI_TRY(trmi_algorithms_parse(comm->algorithm, &checked, err));
+    TRMI_TRY(trmi_algorithms_parse(comm->algorithm, "algorithm", &checked, err));
     if (!automatic && !shm && !tcp && !plugin && !sim) {
         return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected", name);
     }

@@ -24,11 +24,14 @@ trmi_model trmi_model_default(void);
 double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
                           trm_collective_kind kind, int32_t size, int64_t count, size_t element);
 
-/* The override of each kind, from options.algorithm.   error INVALID naming what is legal */
+/* The override of each kind, in HCCL_ALGO's forms: "ring", "level0:NA;level1:ring",
+ * "allreduce=level1:ring/allgather=bruck/others=NB". `source` is what messages call it.
+ *   error INVALID naming what is legal */
 typedef struct trmi_algorithms {
     trmi_algorithm of[TRM_BARRIER + 1]; /* AUTO: by cost */
 } trmi_algorithms;
-trm_status trmi_algorithms_parse(const char *text, trmi_algorithms *out, trm_error *err);
+trm_status trmi_algorithms_parse(const char *text, const char *source, trmi_algorithms *out,
+                                 trm_error *err);
 
 enum { TRMI_CACHED_SCHEDULES = 16 };
 typedef struct trmi_cached_schedule {

@@ -265,7 +265,7 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
                             ? trmi_runner_init(&net->runner, transport, err)
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", group->size);
     net->runner.spin_seconds = spin_seconds;
-    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, &net->algorithms, err) : status;
+    status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err) : status;
     /* a simulated network has nothing to measure, and equal bits must not hang on a clock */
     if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&
         strcmp(transport->table->name, "sim") != 0) {

@@ -374,18 +374,27 @@ static void killed_over_tcp(void **state) {
 static void algorithm_texts(void **state) {
     trmi_algorithms a;
     trm_error err;
-    CHECK_OK(trmi_algorithms_parse("", &a, &err), err);
+    CHECK_OK(trmi_algorithms_parse("", "HCCL_ALGO", &a, &err), err);
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_ALGORITHM_AUTO);
-    CHECK_OK(trmi_algorithms_parse("level0:NA;level1:H-D_R", &a, &err), err);
+    CHECK_OK(trmi_algorithms_parse("level0:NA;level1:H-D_R", "HCCL_ALGO", &a, &err), err);
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_HALVING);
-    CHECK_OK(trmi_algorithms_parse("allreduce=ring/allgather=bruck", &a, &err), err);
+    CHECK_OK(trmi_algorithms_parse("allreduce=ring/allgather=bruck", "HCCL_ALGO", &a, &err), err);
     assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_RING);
     assert_int_equal(a.of[TRM_ALLGATHER], TRMI_BRUCK);
     assert_int_equal(a.of[TRM_BROADCAST], TRMI_ALGORITHM_AUTO);
-    CHECK_FAILS(trmi_algorithms_parse("rung", &a, &err), TRM_INVALID, err, "'rung' is none of");
-    CHECK_FAILS(trmi_algorithms_parse("allreduced=ring", &a, &err), TRM_INVALID, err,
+    CHECK_OK(trmi_algorithms_parse("allreduce=level0:NA;level1:ring/allgather=level0:NA;level1:H-D_R/"
+                                   "others=level1:NB;level2:pairwise", "HCCL_ALGO", &a, &err), err);
+    assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_RING);
+    assert_int_equal(a.of[TRM_ALLGATHER], TRMI_HALVING);
+    assert_int_equal(a.of[TRM_ALLTOALL], TRMI_PAIRWISE);
+    CHECK_OK(trmi_algorithms_parse("level0:fullmesh;level1:AHC", "HCCL_ALGO", &a, &err), err);
+    assert_int_equal(a.of[TRM_ALLREDUCE], TRMI_ALGORITHM_AUTO);
+    CHECK_FAILS(trmi_algorithms_parse("level1:rung", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
+                "HCCL_ALGO 'level1:rung': 'rung' is none of direct (mesh), ring");
+    CHECK_FAILS(trmi_algorithms_parse("rung", "HCCL_ALGO", &a, &err), TRM_INVALID, err, "'rung' is none of");
+    CHECK_FAILS(trmi_algorithms_parse("allreduced=ring", "HCCL_ALGO", &a, &err), TRM_INVALID, err,
                 "'allreduced' is no collective");
-    CHECK_FAILS(trmi_algorithms_parse("level7:ring", &a, &err), TRM_INVALID, err, "level0");
+    CHECK_FAILS(trmi_algorithms_parse("level7:ring", "HCCL_ALGO", &a, &err), TRM_INVALID, err, "level0");
 }
 
 static void choice_by_cost(void **state) {

@@ -17,6 +17,8 @@
 
 typedef struct trmi_bootstrap trmi_bootstrap;
 
+enum { TRMI_ALGORITHM_BYTES = 512 }; /* of a choice of algorithms, with its end */
+
 typedef struct trmi_bootstrap_table {
     const char *name; /* "shared", "tcp" */
 
@@ -59,6 +61,7 @@ struct trmi_bootstrap {
     /* 0 while healthy, 1 once poisoned. A futex word: implementations store with release order and
      * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
     uint32_t *alarm;
+    const char *algorithm; /* of collectives, where the options of a communicator name none; NULL: by cost */
     int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */
     uint64_t waited_nanoseconds; /* that threads of this rank have waited for others in calls; relaxed */
 };

@@ -275,6 +275,10 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
     if (status != TRM_OK) {
         goto failed;
     }
+    if (trm_cluster_get(cluster)->algorithm != NULL) {
+        strcpy(side->algorithm, trm_cluster_get(cluster)->algorithm);
+        side->base.algorithm = side->algorithm;
+    }
     if (join.hello.size == 1) {
         side->peers[0].pid = join.hello.pid;
         memcpy(side->peers[0].host, join.hello.host, sizeof side->peers[0].host);

@@ -22,7 +22,8 @@ int trmi_algorithm_parse(const char *name, size_t length) {
     } others[] = {
         {"", TRMI_ALGORITHM_AUTO}, {"NA", TRMI_ALGORITHM_AUTO}, {"mesh", TRMI_DIRECT},
         {"star", TRMI_DIRECT},     {"H-D_R", TRMI_HALVING},     {"NHR", TRMI_BRUCK},
-        {"NHR_V1", TRMI_BRUCK},    {"NB", TRMI_BRUCK},
+        {"NHR_V1", TRMI_BRUCK},    {"NB", TRMI_BRUCK},          {"fullmesh", TRMI_DIRECT},
+        {"AHC", TRMI_ALGORITHM_AUTO}, /* hosts of different sizes: two levels do that anyway */
     };
     for (int i = 0; i < TRMI_ALGORITHMS; i++) {
         if (strlen(names[i]) == length && strncasecmp(names[i], name, length) == 0) {

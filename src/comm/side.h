@@ -55,6 +55,7 @@ typedef struct trmi_side {
     int32_t *host_of;         /* [size] */
     char address[TRMI_HOST_NAME_BYTES];
     uint8_t secret[32];       /* sign() */
+    char algorithm[TRMI_ALGORITHM_BYTES];
     uint32_t alarm;
     pthread_t thread;
     bool started;

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# bench comm: what it prints, its gate and exit codes, and the choice of algorithms.
+set -u
+trireme=${TRIREME:?}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+expect() { # CODE TEXT ARGS
+    local code=$1 text=$2
+    shift 2
+    "$trireme" "$@" > out.txt 2>&1
+    local got=$?
+    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
+}
+
+"$trireme" bench comm -n 2 --sizes 4,16K --json > comm.json || fail "bench comm"
+[ "$(grep -c '"wrong":0' comm.json)" = 2 ] || fail "bench comm: two sizes, nothing wrong"
+# a missed gate is 1, as the ranks say it (run, the launcher, says 2 for any failing child); wrong use stays 2
+expect 1 "gate missed (--min-busbw): 2 of 2 sizes are below 1e+05 GB/s" bench comm -n 2 --sizes 1K,4 --min-busbw 100000
+expect 1 '"name":"min-busbw","at_least":100000,"sizes":1,"missed":1,"passed":false' bench comm -n 2 --sizes 1K --min-busbw 100000 --json
+expect 0 "reached" bench comm -n 2 --sizes 1K --min-busbw 0.000001
+expect 2 "ended with exit code 1" run -n 2 -- "$trireme" bench comm --sizes 1K --min-busbw 100000
+expect 2 "min-busbw" bench comm -n 2 --sizes 1K --min-busbw fast
+# HCCL_ALGO, as --algorithm
+export HCCL_ALGO="allreduce=level0:NA;level1:ring/others=NB"
+expect 0 "fp32" bench comm -n 3 --sizes 4K --engine tcp
+expect 0 "algorithm   $HCCL_ALGO (HCCL_ALGO)" run -n 2 -- "$trireme" cluster show
+export HCCL_ALGO="level0:NA;level1:rung"
+expect 2 "HCCL_ALGO 'level0:NA;level1:rung': 'rung' is none of" bench comm -n 2 --sizes 4K
+expect 0 "single process" cluster show
+unset HCCL_ALGO
+expect 2 "algorithm 'rung': 'rung' is none of" bench comm -n 2 --sizes 4K --algorithm rung
+
+exit $failed
