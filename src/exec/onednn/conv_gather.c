@@ -104,14 +104,15 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 /* All rows of A times one panel, in tiles of nearly equal height. */
 static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
                      int64_t k, float *out, const int64_t *offsets, int columns,
-                     trmi_tile_store store) {
-    k /= c->isa->pair;
+                     trmi_tile_store store, trmi_prefetch *soon) {
+    trmi_tile tile = {.b = panel, .k = k / c->isa->pair, .c = out, .columns = columns, .store = store};
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
     for (int64_t i = 0, row = 0; i < tiles; i++) {
-        int height = (int)(low + (i < more));
-        c->isa->tile_rows(height, a + row * TRMI_TILE_STRIDE, panel, k, out, offsets + row, columns,
-                          store);
-        row += height;
+        tile.rows = (int)(low + (i < more));
+        tile.a = a + row * TRMI_TILE_STRIDE;
+        tile.row_offset = offsets + row;
+        c->isa->tile_rows(&tile, soon);
+        row += tile.rows;
     }
 }
 
@@ -149,30 +150,27 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
 static trmi_prefetch next_rows(const gather_conv *c, const void *input, const task *t, int32_t use,
                                bool last_panels) {
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
-    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.in_type), row = t->row;
-    trmi_prefetch p = {.stride = c->g.in_c * bytes, .rows = t->rows};
-    if (!c->g.pointwise) {
-        return p;
-    }
+    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.in_type), row = t->row, rows = t->rows;
     int32_t next = use + 1;
     if (next == t->group->uses_count) {
         next = 0;
         row += last_panels ? t->rows : 0;
-        p.rows = trmi_min_i64(p.rows, t->group->rows - row);
+        rows = trmi_min_i64(rows, t->group->rows - row);
         if (!last_panels && t->group->uses_count == 1) {
-            return p; /* A stays */
+            return (trmi_prefetch){0}; /* A stays */
         }
     }
+    if (!c->g.pointwise) {
+        return (trmi_prefetch){0};
+    }
     const trmi_conv_block *b = &c->g.blocks[uses[next].block];
-    p.bytes = b->k * bytes;
-    p.base = (const char *)input + (row * c->g.in_c + b->channel) * bytes;
-    return p;
+    return trmi_prefetch_rows((const char *)input + (row * c->g.in_c + b->channel) * bytes,
+                              c->g.in_c * bytes, rows, b->k * bytes);
 }
 
 static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
                      const float *packed, const task *t, const workspace *w) {
     int64_t nr = c->isa->nr, wide = PANELS * nr;
-    trmi_prefetch soon = {0};
     bool large = c->direct && t->group->uses_count == 1 && c->streams && (uintptr_t)out % 64 == 0;
     trmi_tile_store stream = large ? TRMI_TILE_STREAM : TRMI_TILE_SET;
     trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
@@ -189,15 +187,14 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
             }
-            soon = next_rows(c, input, t, u, last == c->panels);
+            trmi_prefetch soon = next_rows(c, input, t, u, last == c->panels);
             for (int64_t j = first; j < last; j++) {
-                trmi_prefetch_slice(&soon, j - first, last - first);
                 const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
                 int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
                 multiply(c, t->rows, w->a, panel, k,
                          c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
                          c->direct ? w->offsets : w->sum_offsets, columns,
-                         u > 0 ? TRMI_TILE_ADD : stream);
+                         u > 0 ? TRMI_TILE_ADD : stream, &soon);
             }
         }
         if (!c->direct) {
@@ -245,7 +242,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
                  c->direct ? (float *)out + j * nr : w->sums,
                  c->direct ? w->offsets : w->sum_offsets, columns,
-                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET);
+                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, NULL);
     }
     if (!c->direct) {
         finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);

@@ -97,16 +97,36 @@ static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, cons
 
 /* One chunk's products into the block of dW at `sums` (leading dimension O). */
 static void multiply(const gradw *c, const chunk *part, int64_t k, int height, float *sums,
-                     int64_t count, bool add, const workspace *w) {
-    int64_t nr = c->isa->nr, depth = (part->rows + c->isa->pair - 1) / c->isa->pair;
+                     int64_t count, bool add, trmi_prefetch soon[2], const workspace *w) {
+    int64_t nr = c->isa->nr;
+    trmi_tile tile = {.a_stride = TRMI_TILE_COLS, .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+                      .row_offset = w->out, .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     for (int64_t j = 0; j * nr < count; j++) {
-        int columns = (int)trmi_min_i64(nr, count - j * nr);
+        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
+        tile.b = w->b + j * CHUNK * nr;
         for (int64_t i = 0; i * height < k; i++) {
-            int rows = (int)trmi_min_i64(height, k - i * height);
-            c->isa->tile_cols(rows, w->a + i * CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS,
-                              w->b + j * CHUNK * nr, depth, sums + i * height * c->problem.o + j * nr, w->out, columns,
-                              add ? TRMI_TILE_ADD : TRMI_TILE_SET);
+            tile.rows = (int)trmi_min_i64(height, k - i * height);
+            tile.a = w->a + i * CHUNK * TRMI_TILE_COLS;
+            tile.c = sums + i * height * c->problem.o + j * nr;
+            c->isa->tile_cols(&tile, &soon[soon[0].lines == 0]);
         }
+    }
+}
+
+/* What the chunk after this one reads, as far as it lies in rows of equal distance. */
+static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part, int32_t block,
+                      int64_t column, int64_t count, trmi_prefetch soon[2]) {
+    const trmi_conv_block *b = &c->g.blocks[block];
+    int64_t in = (int64_t)trm_dtype_bytes(c->g.in_type), out = (int64_t)trm_dtype_bytes(c->g.out_type);
+    soon[0] = soon[1] = (trmi_prefetch){0};
+    if (c->g.groups_count > 1) {
+        return;
+    }
+    soon[0] = trmi_prefetch_rows((const char *)args->result + (part->row * c->g.out_c + column) * out,
+                                 c->g.out_c * out, part->rows, count * out);
+    if (c->g.pointwise) {
+        soon[1] = trmi_prefetch_rows((const char *)args->image + (part->row * c->g.in_c + b->channel) * in,
+                                     c->g.in_c * in, part->rows, b->k * in);
     }
 }
 
@@ -127,8 +147,9 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
     int height = panel_height(c, k);
     bool add = false;
     sums += c->block_row[block] * o + column;
-    for (int64_t i = c->chunks_count * split / c->splits;
-         i < c->chunks_count * (split + 1) / c->splits; i++) {
+    trmi_prefetch soon[2] = {{0}};
+    int64_t end = c->chunks_count * (split + 1) / c->splits;
+    for (int64_t i = c->chunks_count * split / c->splits; i < end; i++) {
         const chunk *part = &c->chunks[i];
         const trmi_conv_use *use = use_of(c, part->group, block);
         if (use == NULL) {
@@ -136,7 +157,10 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
         }
         pack_b(c, args->result, part, column, count, w);
         pack_a(c, args->image, use, part, height, w);
-        multiply(c, part, k, height, sums, count, add, w);
+        if (i + 1 < end) {
+            next_rows(c, args, part + 1, block, column, count, soon);
+        }
+        multiply(c, part, k, height, sums, count, add, soon, w);
         add = true;
     }
     for (int64_t r = 0; !add && r < k; r++) {

@@ -31,17 +31,43 @@ typedef enum trmi_tile_store {
                       * multiples of nr floats from a 64-byte boundary; end with trmi_gemm's fence */
 } trmi_tile_store;
 
+/* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
+typedef struct trmi_tile {
+    const float *a, *b;
+    int64_t k, a_stride; /* a_stride: of "cols" */
+    float *c;
+    const int64_t *row_offset;
+    int rows, columns;
+    trmi_tile_store store;
+} trmi_tile;
+
+/* Rows that will be needed soon: tiles ask for a line of them with each k, until there are no more. */
+typedef struct trmi_prefetch {
+    const char *at, *end; /* of the row */
+    int64_t gap, stride;  /* bytes from a row's end to the next row, from row to row */
+    int64_t lines;        /* still to ask for */
+} trmi_prefetch;
+static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride, int64_t rows,
+                                               int64_t bytes) {
+    if (stride == bytes) {
+        bytes *= rows;
+        stride = bytes;
+        rows = bytes > 0;
+    }
+    int64_t lines = (bytes + 63) / 64;
+    const char *at = base;
+    return (trmi_prefetch){at, at + bytes, stride - lines * 64, stride, rows * lines};
+}
+
 typedef struct trmi_gemm_isa {
     const char *name;
     int mr, nr; /* the register tile: rows at most, columns exactly */
     int pair;   /* 1; 2 = A and B hold pairs of bfloat16, neighbours in k, where floats are named, and
                  * the k of a tile counts pairs */
     trm_dtype row_type; /* what `widen` makes: FLOAT32, or BFLOAT16 with pairs */
-    /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
-    void (*tile_rows)(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, trmi_tile_store store);
-    void (*tile_cols)(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
-                      float *c, const int64_t *row_offset, int columns, trmi_tile_store store);
+    /* One tile; `soon` (NULL: nothing) is asked for meanwhile. */
+    void (*tile_rows)(const trmi_tile *t, trmi_prefetch *soon);
+    void (*tile_cols)(const trmi_tile *t, trmi_prefetch *soon);
     /* to[i] = from[i] as row_type; from is FLOAT32 or BFLOAT16. */
     void (*widen)(void *to, const void *from, trm_dtype type, int64_t count);
     /* The same for `rows` rows of `count`; strides in elements. */
@@ -63,23 +89,6 @@ typedef struct trmi_gemm_isa {
     void (*deal)(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
                  trm_dtype type, int64_t count);
 } trmi_gemm_isa;
-
-/* Rows that will be needed soon, asked for a slice at a time while tiles compute: slice `part` of
- * `parts`. base NULL = nothing to do. */
-typedef struct trmi_prefetch {
-    const char *base;
-    int64_t stride, rows, bytes; /* bytes between rows, rows, bytes of each row */
-} trmi_prefetch;
-static inline void trmi_prefetch_slice(const trmi_prefetch *p, int64_t part, int64_t parts) {
-    if (p->base == NULL) {
-        return;
-    }
-    for (int64_t r = p->rows * part / parts; r < p->rows * (part + 1) / parts; r++) {
-        for (int64_t b = 0; b < p->bytes; b += 64) {
-            __builtin_prefetch(p->base + r * p->stride + b, 0, 2);
-        }
-    }
-}
 
 extern const trmi_gemm_isa trmi_gemm_plain;
 #if defined(__x86_64__)

@@ -16,37 +16,30 @@ enum { NR = VL * VN };
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
-/* The sums of one register tile leave: whole vectors, or element by element at the right edge. */
-INLINE void tile_store(const int rows, vec sum[MR][VN], float *c, const int64_t *row_offset,
-                       int columns, trmi_tile_store store) {
-    if (columns != NR) {
-        for (int i = 0; i < rows; i++) {
-            float row[NR];
-            memcpy(row, sum[i], sizeof row);
-            float *to = c + row_offset[i];
-            for (int j = 0; j < columns; j++) {
-                to[j] = store == TRMI_TILE_ADD ? to[j] + row[j] : row[j];
-            }
-        }
-    } else if (store == TRMI_TILE_STREAM) {
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < VN; j++) {
-                STREAM(c + row_offset[i] + j * VL, sum[i][j]);
-            }
-        }
-    } else if (store == TRMI_TILE_ADD) {
-        for (int i = 0; i < rows; i++) {
-            vec_memory *to = (vec_memory *)(c + row_offset[i]);
-            for (int j = 0; j < VN; j++) {
-                to[j] += sum[i][j];
-            }
-        }
-    } else {
-        for (int i = 0; i < rows; i++) {
-            vec_memory *to = (vec_memory *)(c + row_offset[i]);
-            for (int j = 0; j < VN; j++) {
-                to[j] = sum[i][j];
-            }
+/* Each sum (i, j) of a tile by name, not by loop: an array that a loop walks stays in memory. */
+#define EACH_COLUMN(DO, i) DO(i, 0) DO(i, 1) DO(i, 2) DO(i, 3)
+#define EACH_SUM(DO)                                                                               \
+    EACH_COLUMN(DO, 0) EACH_COLUMN(DO, 1) EACH_COLUMN(DO, 2) EACH_COLUMN(DO, 3) EACH_COLUMN(DO, 4) \
+    EACH_COLUMN(DO, 5) EACH_COLUMN(DO, 6) EACH_COLUMN(DO, 7) EACH_COLUMN(DO, 8) EACH_COLUMN(DO, 9) \
+    EACH_COLUMN(DO, 10) EACH_COLUMN(DO, 11) EACH_COLUMN(DO, 12) EACH_COLUMN(DO, 13)
+#define SUM(i, j) sum[(i) < MR ? (i) : 0][(j) < VN ? (j) : 0]
+#define WHERE(i, j) if ((i) < rows && (j) < VN)
+
+/* The sums of one register tile leave. */
+#define STREAM_SUM(i, j) WHERE(i, j) STREAM(c + row_offset[i] + (j) * VL, SUM(i, j));
+#define ADD_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) += SUM(i, j);
+#define SET_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) = SUM(i, j);
+#define KEEP_SUM(i, j) WHERE(i, j) *(vec_memory *)(sums + (i) * NR + (j) * VL) = SUM(i, j);
+#define CLEAR_SUM(i, j) WHERE(i, j) SUM(i, j) = (vec){0};
+
+/* A tile at the right edge, element by element. */
+static __attribute__((noinline)) void edge_store(int rows, const float *sums, float *c,
+                                                 const int64_t *row_offset, int columns,
+                                                 trmi_tile_store store) {
+    for (int i = 0; i < rows; i++, sums += NR) {
+        float *to = c + row_offset[i];
+        for (int j = 0; j < columns; j++) {
+            to[j] = store == TRMI_TILE_ADD ? to[j] + sums[j] : sums[j];
         }
     }
 }
@@ -54,43 +47,68 @@ INLINE void tile_store(const int rows, vec sum[MR][VN], float *c, const int64_t 
 static void fence(void) { FENCE(); }
 
 /* The strides over i are constants where this is inlined, so that every address is base + constant. */
-INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, const float *a,
-                 const float *b, int64_t k, float *c, const int64_t *row_offset, int columns,
-                 trmi_tile_store store) {
-    vec sum[MR][VN];
+INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
+                      vec sum[MR][VN]) {
+    vec right[VN];
+    for (int j = 0; j < VN; j++) {
+        right[j] = *(const vec_memory *)(b + j * VL);
+    }
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < VN; j++) {
-            sum[i][j] = (vec){0};
+            MULTIPLY_ADD(sum[i][j], a[i * row_stride], right[j]);
         }
     }
-    for (int64_t p = 0; p < k; p++, a += k_stride, b += NR) {
-        vec right[VN];
-        for (int j = 0; j < VN; j++) {
-            right[j] = *(const vec_memory *)(b + j * VL);
-        }
-        for (int i = 0; i < rows; i++) {
-            for (int j = 0; j < VN; j++) {
-                MULTIPLY_ADD(sum[i][j], a[i * row_stride], right[j]);
-            }
-        }
-    }
-    tile_store(rows, sum, c, row_offset, columns, store);
 }
 
-typedef void tile_function(const float *a, int64_t a_stride, const float *b, int64_t k, float *c,
-                           const int64_t *row_offset, int columns, trmi_tile_store store);
+INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, const trmi_tile *t,
+                 trmi_prefetch *soon) {
+    const float *a = t->a, *b = t->b;
+    vec sum[MR][VN];
+    EACH_SUM(CLEAR_SUM)
+    int64_t k = t->k;
+    if (soon != NULL && soon->lines > 0) {
+        int64_t lines = soon->lines < k ? soon->lines : k;
+        const char *at = soon->at, *end = soon->end;
+        for (int64_t p = 0; p < lines; p++, a += k_stride, b += NR) {
+            __builtin_prefetch(at, 0, 2);
+            at += 64;
+            if (at >= end) {
+                at += soon->gap;
+                end += soon->stride;
+            }
+            tile_step(rows, row_stride, a, b, sum);
+        }
+        soon->at = at;
+        soon->end = end;
+        soon->lines -= lines;
+        k -= lines;
+    }
+    for (int64_t p = 0; p < k; p++, a += k_stride, b += NR) {
+        tile_step(rows, row_stride, a, b, sum);
+    }
+    float *c = t->c;
+    const int64_t *row_offset = t->row_offset;
+    if (t->columns != NR) {
+        float sums[MR * NR];
+        EACH_SUM(KEEP_SUM)
+        edge_store(rows, sums, c, row_offset, t->columns, t->store);
+    } else if (t->store == TRMI_TILE_STREAM) {
+        EACH_SUM(STREAM_SUM)
+    } else if (t->store == TRMI_TILE_ADD) {
+        EACH_SUM(ADD_SUM)
+    } else {
+        EACH_SUM(SET_SUM)
+    }
+}
+
+typedef void tile_function(const trmi_tile *t, trmi_prefetch *soon);
 
 #define TILE(N)                                                                                    \
-    static __attribute__((noinline)) void tile_rows_##N(                                           \
-        const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
-        const int64_t *row_offset, int columns, trmi_tile_store store) {                                        \
-        (void)a_stride;                                                                            \
-        tile(N, TRMI_TILE_STRIDE, 1, a, b, k, c, row_offset, columns, store);                        \
+    static __attribute__((noinline)) void tile_rows_##N(const trmi_tile *t, trmi_prefetch *soon) { \
+        tile(N, TRMI_TILE_STRIDE, 1, t, soon);                                                     \
     }                                                                                              \
-    static __attribute__((noinline)) void tile_cols_##N(                                           \
-        const float *a, int64_t a_stride, const float *b, int64_t k, float *c,                     \
-        const int64_t *row_offset, int columns, trmi_tile_store store) {                                        \
-        tile(N, 1, a_stride, a, b, k, c, row_offset, columns, store);                                \
+    static __attribute__((noinline)) void tile_cols_##N(const trmi_tile *t, trmi_prefetch *soon) { \
+        tile(N, 1, t->a_stride, t, soon);                                                          \
     }
 TILE(1)
 TILE(2)
@@ -122,15 +140,9 @@ TILE(14)
 static tile_function *const rows_tiles[MR] = {TILES(tile_rows_)};
 static tile_function *const cols_tiles[MR] = {TILES(tile_cols_)};
 
-static void tile_rows(int rows, const float *a, const float *b, int64_t k, float *c,
-                      const int64_t *row_offset, int columns, trmi_tile_store store) {
-    rows_tiles[rows - 1](a, 0, b, k, c, row_offset, columns, store);
-}
+static void tile_rows(const trmi_tile *t, trmi_prefetch *soon) { rows_tiles[t->rows - 1](t, soon); }
 
-static void tile_cols(int rows, const float *a, int64_t a_stride, const float *b, int64_t k,
-                      float *c, const int64_t *row_offset, int columns, trmi_tile_store store) {
-    cols_tiles[rows - 1](a, a_stride, b, k, c, row_offset, columns, store);
-}
+static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->rows - 1](t, soon); }
 
 /* ---- rows in and out ------------------------------------------------------------------------------- */
 

@@ -22,11 +22,12 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
         for (int i = 0; i < TRMI_TILE_ROWS_MAX; i++) {
             offsets[i] = i * TRMI_TILE_NR_MAX;
         }
+        trmi_tile tile = {.a = a, .b = a + A, .k = TRMI_TILE_K, .c = a + A + B, .row_offset = offsets,
+                          .rows = isa->mr, .columns = isa->nr, .store = TRMI_TILE_SET};
         for (int t = 0; a != NULL && t <= TRIALS; t++) {
             double begin = trmi_os_now();
             for (int i = 0; i < TILES; i++) {
-                isa->tile_rows(isa->mr, a, a + A, TRMI_TILE_K, a + A + B, offsets, isa->nr,
-                               TRMI_TILE_SET);
+                isa->tile_rows(&tile, NULL);
             }
             double took = trmi_os_now() - begin;
             best = t > 0 && took < best ? took : best;

@@ -106,24 +106,58 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
     }
 }
 
-static void multiply(const winograd *c, const float *u, int64_t count, const workspace *w) {
+/* What the products of (xi, k) will read: the tiles' values and the weights. */
+static void next_values(const winograd *c, const float *u, int64_t xi, int64_t k, int64_t count,
+                        const workspace *w, trmi_prefetch soon[3]) {
+    int64_t depth = k_of(c, k), bytes = c->panels * c->gemm->nr * depth * 4;
+    soon[0] = trmi_prefetch_rows(u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, bytes,
+                                 1, bytes);
+    soon[1] = trmi_prefetch_rows(w->v + xi * c->v_xi + k * c->v_block, TRMI_TILE_STRIDE * 4, count,
+                                 depth * 4);
+}
+
+/* The products of one xi and block of k. */
+static void multiply_one(const winograd *c, const float *left, const float *right, int64_t depth,
+                         float *m, int64_t count, trmi_tile_store store, trmi_prefetch soon[3],
+                         const workspace *w) {
     int64_t nr = c->gemm->nr, tiles = (count + c->gemm->mr - 1) / c->gemm->mr;
-    for (int64_t xi = 0; xi < XI; xi++) {
-        for (int64_t k = 0; k < c->k_blocks; k++) {
-            int64_t depth = k_of(c, k);
-            const float *right = u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * nr;
-            const float *left = w->v + xi * c->v_xi + k * c->v_block;
-            for (int64_t j = 0; j < c->panels; j++) {
-                int columns = (int)trmi_min_i64(nr, c->tiles.out_c - j * nr);
-                for (int64_t i = 0, row = 0; i < tiles; i++) {
-                    int height = (int)(count / tiles + (i < count % tiles));
-                    c->gemm->tile_rows(height, left + row * TRMI_TILE_STRIDE, right + j * depth * nr,
-                                       depth, w->m + xi * c->m_xi + j * nr, w->offsets + row,
-                                       columns, k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET);
-                    row += height;
-                }
-            }
+    trmi_tile tile = {.k = depth, .store = store};
+    for (int64_t j = 0; j < c->panels; j++) {
+        tile.columns = (int)trmi_min_i64(nr, c->tiles.out_c - j * nr);
+        tile.b = right + j * depth * nr;
+        tile.c = m + j * nr;
+        for (int64_t i = 0, row = 0; i < tiles; i++) {
+            tile.rows = (int)(count / tiles + (i < count % tiles));
+            tile.a = left + row * TRMI_TILE_STRIDE;
+            tile.row_offset = w->offsets + row;
+            c->gemm->tile_rows(&tile, &soon[soon[0].lines > 0 ? 0 : soon[1].lines > 0 ? 1 : 2]);
+            row += tile.rows;
         }
+    }
+}
+
+/* The part of the image that block `b` reads. */
+static trmi_prefetch input_of(const winograd *c, const void *input, int64_t b) {
+    if (b >= c->blocks) {
+        return (trmi_prefetch){0};
+    }
+    int64_t bytes, first = c->tiles.count * b / c->blocks, end = c->tiles.count * (b + 1) / c->blocks;
+    const void *from = trmi_winograd_input(&c->tiles, input, first, end - 1, &bytes);
+    return trmi_prefetch_rows(from, bytes, 1, bytes);
+}
+
+static void multiply(const winograd *c, const float *u, int64_t count, trmi_prefetch next_input,
+                     const workspace *w) {
+    int64_t steps = XI * c->k_blocks;
+    trmi_prefetch soon[3] = {{0}, {0}, next_input};
+    for (int64_t i = 0; i < steps; i++) {
+        int64_t xi = i / c->k_blocks, k = i % c->k_blocks;
+        if (i + 1 < steps) {
+            next_values(c, u, (i + 1) / c->k_blocks, (i + 1) % c->k_blocks, count, w, soon);
+        }
+        multiply_one(c, w->v + xi * c->v_xi + k * c->v_block,
+                     u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, k_of(c, k),
+                     w->m + xi * c->m_xi, count, k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon, w);
     }
 }
 
@@ -153,7 +187,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
             transform_input(c, input, first, count, &w);
-            multiply(c, u, count, &w);
+            multiply(c, u, count, input_of(c, input, b + 1), &w);
             transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
     }
@@ -175,16 +209,16 @@ static double winograd_guess(const trmi_conv_problem *p, int threads) {
     return (products + transforms) / threads + 15e-6;
 }
 
-/* Tiles per block: V and M of one block beside U's passage in 2 MB of L2; more when U itself does
- * not fit there, because each block reads all of U. */
-static int64_t block_size(const winograd *c) {
-    int64_t per_tile = XI * (c->k_blocks * TRMI_TILE_STRIDE + c->ldm) * 4;
+/* Tiles per block: V and M of one block in a third of 2 MB of L2 while U stays there too; more where U
+ * passes by from L3, because each block reads all of it and asks for it one xi ahead. Every thread has as
+ * many blocks. */
+static int64_t blocks_of(const winograd *c) {
+    int64_t per_tile = XI * (c->tiles.in_c + c->panels * c->gemm->nr) * 4, mr = c->gemm->mr;
     int64_t u_bytes = XI * c->u_xi * 4;
-    int64_t budget = u_bytes <= 1 << 20 ? 1100 << 10 : u_bytes <= 4 << 20 ? 3 << 20 : 16 << 20;
-    int64_t mr = c->gemm->mr;
-    int64_t most = (c->tiles.count + c->threads - 1) / c->threads;
-    int64_t tiles = budget / per_tile / mr * mr;
-    return trmi_max_i64(1, trmi_min_i64(trmi_max_i64(mr, tiles), most));
+    int64_t budget = u_bytes <= 1 << 20 ? 700 << 10 : u_bytes <= 4 << 20 ? 2500 << 10 : 4500 << 10;
+    int64_t most = trmi_max_i64(mr, budget / per_tile / mr * mr);
+    int64_t blocks = trmi_round_up((c->tiles.count + most - 1) / most, c->threads);
+    return trmi_min_i64(blocks, c->tiles.count);
 }
 
 static void winograd_destroy(void *state) { trmi_free(state); }
@@ -203,8 +237,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->panels = (c->tiles.out_c + nr - 1) / nr;
     c->ldm = c->panels * nr + 16;
     c->u_xi = c->tiles.in_c * c->panels * nr;
-    int64_t most = block_size(c);
-    c->blocks = (c->tiles.count + most - 1) / most;
+    c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;
     c->v_xi = c->k_blocks * c->v_block;

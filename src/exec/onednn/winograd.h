@@ -22,6 +22,9 @@ void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p
 /* The patch's pixels; `zero` (in_c elements of zero) stands for those outside. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
                          const void *zero, const void *pixels[TRMI_WINO_IN]);
+/* Where the rows of the image begin that the patches of tiles first .. last read, and their bytes. */
+const void *trmi_winograd_input(const trmi_winograd_tiles *t, const void *input, int64_t first,
+                                int64_t last, int64_t *bytes);
 /* The output tile's pixels; `outside` (NULL or zeros) for those outside. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]);

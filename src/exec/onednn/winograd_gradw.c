@@ -78,10 +78,12 @@ static void multiply(const winograd_gradw *c, float *s, int64_t count, int64_t r
             int width = (int)trmi_min_i64(nr, columns - j * nr);
             for (int64_t i = 0, row = 0; i < tiles; i++) {
                 int height = (int)(rows / tiles + (i < rows % tiles));
-                c->gemm->tile_cols(height, w->v + xi * c->v_xi + row, ROWS + PAD,
-                                   w->z + xi * c->z_xi + j * c->z_panel, count,
-                                   s + (xi * ROWS + row) * c->columns + j * nr, w->offsets, width,
-                                   add ? TRMI_TILE_ADD : TRMI_TILE_SET);
+                trmi_tile tile = {.a = w->v + xi * c->v_xi + row, .a_stride = ROWS + PAD,
+                                  .b = w->z + xi * c->z_xi + j * c->z_panel, .k = count,
+                                  .c = s + (xi * ROWS + row) * c->columns + j * nr,
+                                  .row_offset = w->offsets, .rows = height, .columns = width,
+                                  .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
+                c->gemm->tile_cols(&tile, NULL);
                 row += height;
             }
         }

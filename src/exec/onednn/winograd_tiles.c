@@ -1,5 +1,7 @@
 #include "exec/onednn/winograd.h"
 
+#include "base/checked.h"
+
 bool trmi_winograd_can(const trmi_conv_problem *p) {
     return p->kh == 3 && p->kw == 3 && p->stride[0] == 1 && p->stride[1] == 1 &&
            p->dilation[0] == 1 && p->dilation[1] == 1 && p->groups == 1 &&
@@ -44,6 +46,16 @@ void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void 
             pixels[6 * i + j] = inside ? image + (y * t->in_w + x) * t->in_c * t->in_bytes : zero;
         }
     }
+}
+
+const void *trmi_winograd_input(const trmi_winograd_tiles *t, const void *input, int64_t first,
+                                int64_t last, int64_t *bytes) {
+    place from = place_of(t, first), to = place_of(t, last);
+    int64_t row = t->in_w * t->in_c * t->in_bytes;
+    int64_t begin = from.n * t->in_h + trmi_max_i64(0, from.y - t->pad_y);
+    int64_t end = to.n * t->in_h + trmi_min_i64(t->in_h, to.y - t->pad_y + 6);
+    *bytes = trmi_max_i64(0, end - begin) * row;
+    return (const char *)input + begin * row;
 }
 
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
