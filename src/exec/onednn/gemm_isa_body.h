@@ -31,6 +31,7 @@ enum { NR = VL * VN };
 #define SET_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) = SUM(i, j);
 #define KEEP_SUM(i, j) WHERE(i, j) *(vec_memory *)(sums + (i) * NR + (j) * VL) = SUM(i, j);
 #define CLEAR_SUM(i, j) WHERE(i, j) SUM(i, j) = (vec){0};
+#define FETCH_SUM(i, j) WHERE(i, j) __builtin_prefetch(t->c + t->row_offset[i] + (j) * VL, 1, 3);
 
 /* A tile at the right edge, element by element. */
 static __attribute__((noinline)) void edge_store(int rows, const float *sums, float *c,
@@ -65,6 +66,9 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, con
     const float *a = t->a, *b = t->b;
     vec sum[MR][VN];
     EACH_SUM(CLEAR_SUM)
+    if (t->store == TRMI_TILE_ADD) { /* there when the last k is done */
+        EACH_SUM(FETCH_SUM)
+    }
     int64_t k = t->k;
     if (soon != NULL && soon->lines > 0) {
         int64_t lines = soon->lines < k ? soon->lines : k;

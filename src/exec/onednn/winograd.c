@@ -136,16 +136,6 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
     }
 }
 
-/* The part of the image that block `b` reads. */
-static trmi_prefetch input_of(const winograd *c, const void *input, int64_t b) {
-    if (b >= c->blocks) {
-        return (trmi_prefetch){0};
-    }
-    int64_t bytes, first = c->tiles.count * b / c->blocks, end = c->tiles.count * (b + 1) / c->blocks;
-    const void *from = trmi_winograd_input(&c->tiles, input, first, end - 1, &bytes);
-    return trmi_prefetch_rows(from, bytes, 1, bytes);
-}
-
 static void multiply(const winograd *c, const float *u, int64_t count, trmi_prefetch next_input,
                      const workspace *w) {
     int64_t steps = XI * c->k_blocks;
@@ -187,7 +177,9 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
             transform_input(c, input, first, count, &w);
-            multiply(c, u, count, input_of(c, input, b + 1), &w);
+            trmi_prefetch next = trmi_winograd_input_ahead(&c->tiles, input, first + count,
+                                                           c->tiles.count * (b + 2) / c->blocks - 1);
+            multiply(c, u, count, next, &w);
             transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
     }

@@ -22,9 +22,12 @@ void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p
 /* The patch's pixels; `zero` (in_c elements of zero) stands for those outside. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
                          const void *zero, const void *pixels[TRMI_WINO_IN]);
-/* Where the rows of the image begin that the patches of tiles first .. last read, and their bytes. */
-const void *trmi_winograd_input(const trmi_winograd_tiles *t, const void *input, int64_t first,
-                                int64_t last, int64_t *bytes);
+/* The rows of the image that the patches of tiles first .. last read, or their output pixels, to be asked
+ * for ahead; nothing when there are no such tiles. */
+trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void *input, int64_t first,
+                                        int64_t last);
+trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const void *output, int64_t first,
+                                         int64_t last);
 /* The output tile's pixels; `outside` (NULL or zeros) for those outside. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]);

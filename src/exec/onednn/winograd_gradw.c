@@ -2,13 +2,17 @@
  *
  *   dW = G' [ sum over tiles of (B' x B)^T (A dy A') ] G
  *
- *   task = (split of the tiles) x (block of I) x (block of O); its 36 sums S stay in L2 while
- *          blocks of tiles pass:   x patches --> V [xi][tile][I block]
- *                                  dy tiles  --> Z [xi][panel][tile][nr]
- *                                  S[xi] (+)= V[xi]^T Z[xi]
+ *      x patches --> V [block of I][xi][tile][I]     S[xi] (+)= V[xi]^T Z[xi]
+ *      dy tiles  --> Z [xi][panel][tile][nr]
+ *
+ *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O); a thread's
+ *             own V, Z and S stay in its L2
+ *   together  all threads make V and Z of a chunk of tiles, each once, then deal out the products by
+ *             xi and block of I; what comes next is asked for while tiles multiply
+ *
  *   then dW from the splits' S, added in order: the bits do not depend on the number of threads.
  *
- *   scratch:  [ S: split, block, xi, I, O | per thread: V, Z, offsets, zero pixel ]
+ *   scratch:  [ S: split, block, xi, I, O | V, Z of all or of each thread | per thread: offsets, zero pixel ]
  */
 #include "exec/onednn/winograd.h"
 
@@ -19,7 +23,8 @@
 #include <omp.h>
 #include <string.h>
 
-enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, TILES = 48, TASKS = 8, PAD = 16 };
+enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4 };
+enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z */
 
 typedef struct winograd_gradw {
     trmi_conv_problem problem;
@@ -27,9 +32,11 @@ typedef struct winograd_gradw {
     const trmi_gemm_isa *gemm;
     const trmi_winograd_isa *isa;
     int threads;
-    int64_t row_blocks, column_blocks, splits, block, columns; /* columns: of S, multiple of nr */
-    int64_t s_block, s_split;                                  /* floats of S */
-    int64_t v_xi, z_panel, z_xi;
+    bool together;
+    int64_t row_blocks, column_blocks, splits, block;
+    int64_t columns, panels;                            /* of a block of O: S's width, in panels of nr */
+    int64_t s_block, s_split;                           /* floats of S */
+    int64_t v_xi, v_block, z_panel, z_xi, values;       /* of V and Z, and both */
     int64_t shared_floats, thread_floats;
 } winograd_gradw;
 
@@ -40,9 +47,10 @@ typedef struct workspace {
 
 static workspace workspace_of(const winograd_gradw *c, char *scratch) {
     workspace w;
-    w.v = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
-    w.z = w.v + XI * c->v_xi;
-    w.zero = w.z + XI * c->z_xi;
+    float *own = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.v = c->together ? (float *)scratch + c->shared_floats - c->values : own;
+    w.z = w.v + (c->together ? c->row_blocks : 1) * c->v_block;
+    w.zero = c->together ? own : own + c->values;
     int64_t zeros = trmi_max_i64(c->problem.c, c->problem.o);
     w.offsets = (int64_t *)(w.zero + trmi_round_up(zeros, 16));
     memset(w.zero, 0, (size_t)zeros * sizeof(float));
@@ -52,78 +60,175 @@ static workspace workspace_of(const winograd_gradw *c, char *scratch) {
     return w;
 }
 
-static void transform(const winograd_gradw *c, const trmi_conv_args *args, int64_t first,
-                      int64_t count, int64_t row, int64_t rows, int64_t column, int64_t columns,
-                      const workspace *w) {
-    int64_t nr = c->gemm->nr;
+static int64_t rows_of(const winograd_gradw *c, int64_t row_block) {
+    return trmi_min_i64(ROWS, c->problem.c - row_block * ROWS);
+}
+
+/* ---- values ---------------------------------------------------------------------------------------- */
+
+/* A block of I and O of S, or all of I. */
+typedef struct part {
+    int64_t row_block, row_blocks, column; /* column: first of O */
+} part;
+
+static int64_t columns_of(const winograd_gradw *c, int64_t column) {
+    return trmi_min_i64(c->columns, c->problem.o - column);
+}
+
+/* Tiles first .. first + count - 1 become V's and Z's tiles from `at` on. */
+static void transform(const winograd_gradw *c, const trmi_conv_args *args, const part *p, int64_t first,
+                      int64_t count, int64_t at, const workspace *w) {
+    int64_t nr = c->gemm->nr, columns = columns_of(c, p->column);
     for (int64_t t = 0; t < count; t++) {
         const void *in[TRMI_WINO_IN];
         void *out[TRMI_WINO_OUT];
         trmi_winograd_patch(&c->tiles, first + t, args->image, w->zero, in);
-        c->isa->input(w->v + t * (ROWS + PAD), c->v_xi, in, c->problem.image_type, row, rows);
+        for (int64_t i = 0; i < p->row_blocks; i++) {
+            c->isa->input(w->v + i * c->v_block + (at + t) * (ROWS + PAD), c->v_xi, in,
+                          c->problem.image_type, (p->row_block + i) * ROWS, rows_of(c, p->row_block + i));
+        }
         trmi_winograd_outputs(&c->tiles, first + t, args->result, w->zero, out);
         for (int64_t j = 0; j * nr < columns; j++) {
-            c->isa->gradient(w->z + j * c->z_panel + t * nr, c->z_xi, (const void *const *)out,
-                             c->problem.result_type, column + j * nr,
+            c->isa->gradient(w->z + j * c->z_panel + (at + t) * nr, c->z_xi, (const void *const *)out,
+                             c->problem.result_type, p->column + j * nr,
                              trmi_min_i64(nr, columns - j * nr));
         }
     }
 }
 
-static void multiply(const winograd_gradw *c, float *s, int64_t count, int64_t rows, int64_t columns,
-                     bool add, const workspace *w) {
+/* ---- products --------------------------------------------------------------------------------------- */
+
+typedef struct ahead {
+    trmi_prefetch part[3];
+    int at;
+} ahead;
+
+static trmi_prefetch *next_of(ahead *a) {
+    while (a->at < 2 && a->part[a->at].lines == 0) {
+        a->at++;
+    }
+    return &a->part[a->at];
+}
+
+/* S of one xi, `rows` x `columns`, over `count` tiles of V. */
+static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t xi, int64_t rows,
+                     int64_t columns, int64_t count, bool add, ahead *soon, const workspace *w) {
     int64_t nr = c->gemm->nr, tiles = (rows + c->gemm->mr - 1) / c->gemm->mr;
-    for (int64_t xi = 0; xi < XI; xi++) {
-        for (int64_t j = 0; j * nr < columns; j++) {
-            int width = (int)trmi_min_i64(nr, columns - j * nr);
-            for (int64_t i = 0, row = 0; i < tiles; i++) {
-                int height = (int)(rows / tiles + (i < rows % tiles));
-                trmi_tile tile = {.a = w->v + xi * c->v_xi + row, .a_stride = ROWS + PAD,
-                                  .b = w->z + xi * c->z_xi + j * c->z_panel, .k = count,
-                                  .c = s + (xi * ROWS + row) * c->columns + j * nr,
-                                  .row_offset = w->offsets, .rows = height, .columns = width,
-                                  .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
-                c->gemm->tile_cols(&tile, NULL);
-                row += height;
-            }
+    trmi_tile tile = {.a_stride = ROWS + PAD, .k = count, .row_offset = w->offsets,
+                      .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
+    v += xi * c->v_xi;
+    s += xi * ROWS * c->columns;
+    for (int64_t j = 0; j * nr < columns; j++) {
+        tile.b = w->z + xi * c->z_xi + j * c->z_panel;
+        tile.columns = (int)trmi_min_i64(nr, columns - j * nr);
+        for (int64_t i = 0, row = 0; i < tiles; i++) {
+            tile.rows = (int)(rows / tiles + (i < rows % tiles));
+            tile.a = v + row;
+            tile.c = s + row * c->columns + j * nr;
+            c->gemm->tile_cols(&tile, next_of(soon));
+            row += tile.rows;
         }
     }
 }
 
+/* ---- alone ------------------------------------------------------------------------------------------- */
+
 static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_t task,
                      const workspace *w) {
-    int64_t per_split = c->row_blocks * c->column_blocks;
-    int64_t split = task / per_split, block = task % per_split;
-    int64_t row = block / c->column_blocks * ROWS, column = block % c->column_blocks * COLUMNS;
-    int64_t rows = trmi_min_i64(ROWS, c->problem.c - row);
-    int64_t columns = trmi_min_i64(COLUMNS, c->problem.o - column);
+    int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
+    part p = {block / c->column_blocks, 1, block % c->column_blocks * COLUMNS};
     int64_t begin = c->tiles.count * split / c->splits, end = c->tiles.count * (split + 1) / c->splits;
     int64_t parts = (end - begin + c->block - 1) / c->block;
     float *s = (float *)args->scratch + split * c->s_split + block * c->s_block;
     for (int64_t i = 0; i < parts; i++) {
-        int64_t first = begin + (end - begin) * i / parts;
-        int64_t count = begin + (end - begin) * (i + 1) / parts - first;
-        transform(c, args, first, count, row, rows, column, columns, w);
-        multiply(c, s, count, rows, columns, i > 0, w);
+        int64_t first = begin + (end - begin) * i / parts, next = begin + (end - begin) * (i + 1) / parts;
+        int64_t last = begin + (end - begin) * (i + 2) / parts - 1;
+        ahead soon = {0};
+        if (i + 1 < parts) {
+            soon.part[0] = trmi_winograd_input_ahead(&c->tiles, args->image, next, last);
+            soon.part[1] = trmi_winograd_output_ahead(&c->tiles, args->result, next, last);
+        }
+        transform(c, args, &p, first, next - first, 0, w);
+        for (int64_t xi = 0; xi < XI; xi++) {
+            multiply(c, s, w->v, xi, rows_of(c, p.row_block), columns_of(c, p.column), next - first,
+                     i > 0, &soon, w);
+        }
     }
 }
 
+static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < c->splits * c->row_blocks * c->column_blocks; i++) {
+        run_task(c, args, i, w);
+    }
+}
+
+/* ---- together ------------------------------------------------------------------------------------------ */
+
+/* What task (xi, block of I) reads and has not read with the task before. */
+static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, int64_t count, bool add,
+                       const workspace *w) {
+    int64_t xi = task / c->row_blocks, block = task % c->row_blocks, rows = rows_of(c, block);
+    ahead soon = {0};
+    if (xi == XI) {
+        return soon;
+    }
+    soon.part[0] = trmi_prefetch_rows(w->v + block * c->v_block + xi * c->v_xi, (ROWS + PAD) * 4, count,
+                                      rows * 4);
+    if (block == 0) {
+        soon.part[1] = trmi_prefetch_rows(w->z + xi * c->z_xi, c->z_panel * 4, c->panels,
+                                          count * c->gemm->nr * 4);
+    }
+    if (add) {
+        soon.part[2] = trmi_prefetch_rows(s + block * c->s_block + xi * ROWS * c->columns,
+                                          rows * c->columns * 4, 1, rows * c->columns * 4);
+    }
+    return soon;
+}
+
+static void run_together(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
+    int64_t parts = (c->tiles.count + c->block - 1) / c->block, tasks = XI * c->row_blocks;
+    int deal = c->threads <= 4 ? (int)c->row_blocks : 1; /* Z of a xi is read by one thread */
+    float *s = (float *)args->scratch;
+    const part all = {0, c->row_blocks, 0};
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t first = c->tiles.count * i / parts, count = c->tiles.count * (i + 1) / parts - first;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t t = 0; t < count; t += GROUP) {
+            transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
+        }
+#pragma omp for schedule(dynamic, deal)
+        for (int64_t t = 0; t < tasks; t++) {
+            ahead soon = values_of(c, s, t + 1, count, i > 0, w);
+            int64_t xi = t / c->row_blocks, block = t % c->row_blocks;
+            multiply(c, s + block * c->s_block, w->v + block * c->v_block, xi, rows_of(c, block),
+                     c->problem.o, count, i > 0, &soon, w);
+        }
+    }
+}
+
+/* ---- run ------------------------------------------------------------------------------------------------- */
+
 /* Rows of dW from S. */
-static void finish(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
+static void finish(const winograd_gradw *c, const trmi_conv_args *args) {
     const trmi_conv_problem *p = &c->problem;
     int64_t tap = p->c * p->o;
+    bool whole = p->weights_type == TRM_FLOAT32;
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < p->c * c->column_blocks; i++) {
         int64_t row = i / c->column_blocks, block = row / ROWS * c->column_blocks + i % c->column_blocks;
-        int64_t column = i % c->column_blocks * COLUMNS, count = trmi_min_i64(COLUMNS, p->o - column);
         const float *s = (const float *)args->scratch + block * c->s_block + row % ROWS * c->columns;
-        bool whole = p->weights_type == TRM_FLOAT32;
-        float *to = whole ? (float *)args->weights + row * p->o + column : w->v;
-        c->isa->weights_gradient(to, whole ? tap : COLUMNS, s, ROWS * c->columns, c->splits,
-                                 c->s_split, count);
-        for (int64_t t = 0; !whole && t < 9; t++) {
-            c->gemm->narrow((uint16_t *)args->weights + t * tap + row * p->o + column,
-                            p->weights_type, w->v + t * COLUMNS, NULL, count);
+        int64_t first = i % c->column_blocks * c->columns;
+        for (int64_t j = 0; j < columns_of(c, first); j += COLUMNS) {
+            int64_t count = trmi_min_i64(COLUMNS, p->o - first - j);
+            float room[9 * COLUMNS];
+            float *to = whole ? (float *)args->weights + row * p->o + first + j : room;
+            c->isa->weights_gradient(to, whole ? tap : COLUMNS, s + j, ROWS * c->columns, c->splits,
+                                     c->s_split, count);
+            for (int64_t t = 0; !whole && t < 9; t++) {
+                c->gemm->narrow((uint16_t *)args->weights + t * tap + row * p->o + first + j,
+                                p->weights_type, room + t * COLUMNS, NULL, count);
+            }
         }
     }
 }
@@ -131,15 +236,15 @@ static void finish(const winograd_gradw *c, const trmi_conv_args *args, const wo
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd_gradw *c = state;
     (void)err;
-    int64_t tasks = c->splits * c->row_blocks * c->column_blocks;
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < tasks; t++) {
-            run_task(c, args, t, &w);
+        if (c->together) {
+            run_together(c, args, &w);
+        } else {
+            run_alone(c, args, &w);
         }
-        finish(c, args, &w);
+        finish(c, args);
     }
     return TRM_OK;
 }
@@ -155,7 +260,7 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     trmi_winograd_tiles_init(&t, p);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
     double products = 2.0 * XI * tiles * c * o / 150e9;
-    double transforms = tiles * (c * o / COLUMNS + c * o / ROWS) * 6 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
+    double transforms = tiles * (c + o) * 6 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
 
@@ -169,21 +274,28 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
                           .threads = backend->threads};
     trmi_winograd_tiles_init(&c->tiles, p);
     int64_t nr = c->gemm->nr;
+    c->together = p->c > ALONE || p->o > ALONE;
     c->row_blocks = (p->c + ROWS - 1) / ROWS;
-    c->column_blocks = (p->o + COLUMNS - 1) / COLUMNS;
-    c->columns = COLUMNS;
-    int64_t blocks = c->row_blocks * c->column_blocks;
-    c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, c->tiles.count / TILES));
-    c->block = TILES;
+    c->columns = c->together ? trmi_round_up(p->o, nr) : COLUMNS;
+    c->panels = c->columns / nr;
+    c->column_blocks = (p->o + c->columns - 1) / c->columns;
+    int64_t blocks = c->row_blocks * c->column_blocks, split = (TASKS + blocks - 1) / blocks;
+    c->splits = c->together ? 1 : trmi_max_i64(1, trmi_min_i64(split, c->tiles.count / TILES));
+    int64_t v_blocks = c->together ? c->row_blocks : 1;
+    int64_t per_tile = XI * (v_blocks * (ROWS + PAD) + c->columns) * 4;
+    c->block = c->together ? trmi_max_i64(TILES, TOGETHER_BYTES / per_tile) : TILES;
+    int64_t parts = (c->tiles.count + c->block - 1) / c->block;
+    c->block = (c->tiles.count + parts - 1) / parts; /* of nearly equal length */
     c->s_block = XI * ROWS * c->columns;
     c->s_split = blocks * c->s_block;
     c->v_xi = c->block * (ROWS + PAD);
+    c->v_block = XI * c->v_xi;
     c->z_panel = c->block * nr + PAD;
-    c->z_xi = (COLUMNS + nr - 1) / nr * c->z_panel;
-    c->shared_floats = c->splits * c->s_split;
-    c->thread_floats = trmi_round_up(XI * (c->v_xi + c->z_xi) +
-                                         trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
-                                         2 * TRMI_TILE_COLS, 16);
+    c->z_xi = c->panels * c->z_panel;
+    c->values = trmi_round_up(v_blocks * c->v_block + XI * c->z_xi, 16);
+    c->shared_floats = c->splits * c->s_split + (c->together ? c->values : 0);
+    c->thread_floats = (c->together ? 0 : c->values) + trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
+                       2 * TRMI_TILE_COLS;
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;
     return TRM_OK;

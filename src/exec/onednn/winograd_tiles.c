@@ -48,14 +48,24 @@ void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void 
     }
 }
 
-const void *trmi_winograd_input(const trmi_winograd_tiles *t, const void *input, int64_t first,
-                                int64_t last, int64_t *bytes) {
+trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void *input, int64_t first,
+                                        int64_t last) {
     place from = place_of(t, first), to = place_of(t, last);
     int64_t row = t->in_w * t->in_c * t->in_bytes;
     int64_t begin = from.n * t->in_h + trmi_max_i64(0, from.y - t->pad_y);
     int64_t end = to.n * t->in_h + trmi_min_i64(t->in_h, to.y - t->pad_y + 6);
-    *bytes = trmi_max_i64(0, end - begin) * row;
-    return (const char *)input + begin * row;
+    bool any = first <= last && last < t->count && begin < end;
+    return trmi_prefetch_rows((const char *)input + begin * row, row, any ? end - begin : 0, row);
+}
+
+trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const void *output, int64_t first,
+                                         int64_t last) {
+    place from = place_of(t, first), to = place_of(t, last);
+    int64_t row = t->out_w * t->out_c * t->out_bytes;
+    int64_t begin = from.n * t->out_h + from.y;
+    int64_t end = to.n * t->out_h + trmi_min_i64(t->out_h, to.y + 4);
+    bool any = first <= last && last < t->count && begin < end;
+    return trmi_prefetch_rows((const char *)output + begin * row, row, any ? end - begin : 0, row);
 }
 
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
