@@ -79,6 +79,10 @@ static void parse(int argc, char **argv, flags *f) {
             exit(2);
         }
     }
+    if (strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0) {
+        fprintf(stderr, "resnet50_imagenet: --dtype %s: fp32 or bf16\n", f->dtype);
+        exit(2);
+    }
     if (!f->use_synthetic_data && f->data_dir == NULL) {
         fprintf(stderr, "resnet50_imagenet: --data_dir or --use_synthetic_data is needed\n");
         exit(2);
@@ -87,13 +91,10 @@ static void parse(int argc, char **argv, flags *f) {
 
 /* ---- data ------------------------------------------------------------------------------------------- */
 
-static bool is_tfrecord(const flags *f) {
-    trm_dataset *data;
-    bool yes = trm_dataset_tfrecord_imagenet(f->data_dir, TRM_USAGE_TRAIN, &data, NULL) == TRM_OK;
-    if (yes) {
-        trm_dataset_destroy(data);
-    }
-    return yes;
+/* TFRecords where there are such files, else folders of classes. */
+static trm_status open_images(const flags *f, trm_dataset **data, trm_error *err) {
+    trm_status status = trm_dataset_tfrecord_imagenet(f->data_dir, TRM_USAGE_TRAIN, data, err);
+    return status == TRM_IO ? trm_dataset_image_folder(f->data_dir, TRM_USAGE_TRAIN, data, err) : status;
 }
 
 static trm_status read_images(const flags *f, trm_dataset **data, trm_error *err) {
@@ -106,8 +107,7 @@ static trm_status read_images(const flags *f, trm_dataset **data, trm_error *err
         trm_transform_normalize(mean, one),
         trm_transform_hwc2chw(),
     };
-    trm_status status = is_tfrecord(f) ? trm_dataset_tfrecord_imagenet(f->data_dir, TRM_USAGE_TRAIN, data, err)
-                                       : trm_dataset_image_folder(f->data_dir, TRM_USAGE_TRAIN, data, err);
+    trm_status status = open_images(f, data, err);
     if (status != TRM_OK || (status = trm_dataset_shuffle(*data, 0, err)) != TRM_OK ||
         (status = trm_dataset_map(*data, transforms, 6, err)) != TRM_OK) {
         return status;
@@ -166,12 +166,14 @@ static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm
     return status;
 }
 
-static trm_learning_rate schedule(const flags *f, int64_t epoch_steps, int64_t steps) {
-    return (trm_learning_rate){.decay = TRM_DECAY_STEP,
-                               .base = f->base_learning_rate * (double)f->batch_size / 256,
-                               .every_steps = 30 * epoch_steps,
-                               .warmup_steps = (int64_t)(f->warmup_epochs * (double)epoch_steps),
-                               .total_steps = steps};
+/* TensorFlow's: in proportion to the batch, from 0 over the first epochs, a tenth from epochs 30, 60 and 80. */
+static double learning_rate(const flags *f, int64_t epoch_steps, int64_t step) {
+    double rate = f->base_learning_rate * (double)f->batch_size / 256;
+    double epoch = (double)step / (double)epoch_steps;
+    if (epoch < f->warmup_epochs) {
+        return rate * epoch / f->warmup_epochs;
+    }
+    return epoch < 30 ? rate : epoch < 60 ? rate * 0.1 : epoch < 80 ? rate * 0.01 : rate * 0.001;
 }
 
 /* ---- the loop --------------------------------------------------------------------------------------- */
@@ -209,7 +211,6 @@ int main(int argc, char **argv) {
         return 2;
     }
     int64_t steps = f.train_steps > 0 ? f.train_steps : (int64_t)(f.train_epochs * (double)epoch_steps);
-    trm_learning_rate rate = schedule(&f, epoch_steps, steps);
     trm_tensor gradients = {.dtype = TRM_FLOAT32, .shape = {.rank = 1}};
     float *unused;
     trm_exec_ranges(exec, &unused, (float **)&gradients.data, &gradients.shape.dim[0]);
@@ -221,14 +222,14 @@ int main(int argc, char **argv) {
         CHECK(trm_exec_feed(exec, "label", field(batch, "label"), &err));
         CHECK(trm_exec_forward_backward(exec, &err));
         CHECK(trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCE_SUM, &err)); /* + */
-        CHECK(trm_exec_update(exec, trm_learning_rate_at(&rate, (uint64_t)step - 1), &err));
+        CHECK(trm_exec_update(exec, learning_rate(&f, epoch_steps, step - 1), &err));
         if (step % f.log_steps == 0 || step == steps) {
             float loss = trm_exec_loss(exec);
             trm_tensor value = {.data = &loss, .dtype = TRM_FLOAT32, .shape = {.rank = 0}};
             CHECK(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCE_SUM, &err));
             if (trm_distribute_rank(ranks) == 0) {
                 printf("step %lld of %lld: loss %.6f, learning rate %.6f, %.1f images/s\n", (long long)step,
-                       (long long)steps, (double)loss, trm_learning_rate_at(&rate, (uint64_t)step - 1),
+                       (long long)steps, (double)loss, learning_rate(&f, epoch_steps, step - 1),
                        (double)(step * f.batch_size) / (trm_now_seconds() - begin));
             }
         }

@@ -1,20 +1,23 @@
 /* trireme/distribute.h: three calls that make a training program of one's own, with or without our
  * graph, run on many ranks (guide 001). On one device they have no effect.
  *
- *     trm_distribute *ranks;
- *     trm_distribute_begin(NULL, &ranks, &err);                            who am I, who are the others
- *     trm_distribute_shard_and_rebatch(ranks, data, 256, &batch, &err);    data of this rank
- *     trm_distribute_broadcast(ranks, weights, count, 0, &err);            begin alike
+ *     trm_distribute_shard_and_rebatch(NULL, data, 256, &batch, &err);     data of this rank
+ *     trm_distribute_broadcast(NULL, weights, count, 0, &err);             begin alike
  *     for (...) {
  *         ... gradients of `batch` samples ...
- *         trm_distribute_all_reduce(ranks, gradients, count, TRM_REDUCE_MEAN, &err);
+ *         trm_distribute_all_reduce(NULL, gradients, count, TRM_REDUCE_MEAN, &err);
  *         ... update ...
  *     }
- *     trm_distribute_end(ranks);
+ *
+ * NULL in the place of a trm_distribute stands for the process's own ranks. The first call with it
+ * finds out from the environment which rank this is and meets the others, as trm_distribute_begin does;
+ * the end of the process ends them: after exit(0) this rank has left, after any other end the others are
+ * told that it failed. Programs that want to say when, or have several jobs in one process, hold a
+ * trm_distribute of their own between begin and end.
  *
  * Values are plain tensors anywhere in memory; one with data NULL (a variable without a gradient) is
  * passed over and stays NULL. The sizes and types of a list are the same on every rank.
- *   thread  one at a time per trm_distribute
+ *   thread  one at a time per trm_distribute, NULL counting as one
  */
 #ifndef TRIREME_DISTRIBUTE_H
 #define TRIREME_DISTRIBUTE_H
@@ -39,8 +42,10 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_begin(const trm_cluster_flags *fl
 /* The same on a communicator that there is already (borrowed); NULL is one device. */
 TRM_API TRM_MUST_USE trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out,
                                                     trm_error *err);
+/* NULL is accepted and does nothing. */
 TRM_API void trm_distribute_end(trm_distribute *distribute);
 
+/* With NULL where the process's ranks cannot begin: 0 of 1, and the next call that can fail says why. */
 TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
@@ -64,6 +69,31 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_shard_and_rebatch(trm_distribute 
                                                                  trm_dataset *dataset,
                                                                  int64_t global_batch,
                                                                  int64_t *local_batch, trm_error *err);
+/* The same for data in plain arrays. Of `*samples` rows of each array, those of this rank (every size-th,
+ * wrapped round as above) are moved to its front, in their order, so that the ranks' batches k together
+ * are the batch k of one process.
+ *   in     arrays  each of *samples rows, in any shape; written
+ *   out    *samples, *batch  in: of all ranks; out: of this rank
+ *   error  INVALID: the number of ranks does not divide *batch; an array that is no *samples equal rows */
+TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_distribute *distribute,
+                                                            const trm_tensor *arrays, int32_t count,
+                                                            int64_t *samples, int64_t *batch,
+                                                            trm_error *err);
+
+/* For a program without trm_tensor and without errors of its own, where a call is to be one line:
+ *     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(weights, 100), 1, 0, &err));
+ * TRM_FLOATS is an array as a tensor; TRM_OR_EXIT declares `err`, and on an error prints its sentence and
+ * ends the process (stdio.h, stdlib.h). */
+#define TRM_FLOATS(pointer, count)                                                                 \
+    ((trm_tensor){.data = (pointer), .dtype = TRM_FLOAT32, .shape = {.rank = 1, .dim = {(count)}}})
+#define TRM_OR_EXIT(call)                                                                          \
+    do {                                                                                           \
+        trm_error err = {.status = TRM_OK};                                                        \
+        if ((call) != TRM_OK) {                                                                    \
+            fprintf(stderr, "%s\n", err.message);                                                  \
+            exit(trm_status_exit_code((trm_status)err.status));                                    \
+        }                                                                                          \
+    } while (0)
 
 #ifdef __cplusplus
 }

@@ -5,10 +5,13 @@
  * Values above STAGE_BYTES go by themselves, where they are. */
 #include "trireme/distribute.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STAGE_BYTES = 4 << 20 };
 
@@ -89,8 +92,72 @@ void trm_distribute_end(trm_distribute *d) {
     trmi_free(d);
 }
 
-int32_t trm_distribute_rank(const trm_distribute *d) { return d->comm != NULL ? trm_comm_rank(d->comm) : 0; }
-int32_t trm_distribute_size(const trm_distribute *d) { return d->comm != NULL ? trm_comm_size(d->comm) : 1; }
+/* ---- the process's own ranks ------------------------------------------------------------------------------ */
+
+/* What NULL stands for. An error of its beginning is kept: every later call has it. */
+static struct {
+    trm_distribute *ranks;
+    trm_error err;
+    pid_t process;
+    bool begun;
+} own;
+
+#ifdef __GLIBC__
+/* Who ends with an error does not take leave, so that the others hear of it at once. Nor does a child
+ * that was forked off. */
+static void end_own(int status, void *unused) {
+    (void)unused;
+    if (status == 0 && getpid() == own.process) {
+        trm_distribute_end(own.ranks);
+        own.ranks = NULL;
+    }
+}
+static int at_exit(void) { return on_exit(end_own, NULL); }
+#else
+static void end_own(void) {
+    if (getpid() == own.process) {
+        trm_distribute_end(own.ranks);
+        own.ranks = NULL;
+    }
+}
+static int at_exit(void) { return atexit(end_own); }
+#endif
+
+static void begin_own(void) {
+    own.begun = true;
+    own.process = getpid();
+    own.err.status = TRM_OK;
+    if (trm_distribute_begin(NULL, &own.ranks, &own.err) == TRM_OK) {
+        (void)at_exit(); /* without it the others see this rank vanish at its end: too late to matter */
+    }
+}
+
+static trm_status resolve(trm_distribute **d, trm_error *err) {
+    if (*d != NULL) {
+        return TRM_OK;
+    }
+    if (!own.begun) {
+        begin_own();
+    }
+    if (own.ranks == NULL) {
+        if (err != NULL) {
+            *err = own.err;
+        }
+        return (trm_status)own.err.status;
+    }
+    *d = own.ranks;
+    return TRM_OK;
+}
+
+int32_t trm_distribute_rank(const trm_distribute *distribute) {
+    trm_distribute *d = (trm_distribute *)distribute;
+    return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_rank(d->comm) : 0;
+}
+
+int32_t trm_distribute_size(const trm_distribute *distribute) {
+    trm_distribute *d = (trm_distribute *)distribute;
+    return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_size(d->comm) : 1;
+}
 
 /* ---- fused operations ------------------------------------------------------------------------------------ */
 
@@ -147,6 +214,7 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
 
 trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
                                     int32_t root, trm_error *err) {
+    TRMI_TRY(resolve(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
         return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root, trm_distribute_size(d));
     }
@@ -159,6 +227,7 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
 
 trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values, int32_t count,
                                      trm_reduce reduce, trm_error *err) {
+    TRMI_TRY(resolve(&d, err));
     if (reduce < TRM_REDUCE_SUM || reduce > TRM_REDUCE_MIN) {
         return TRMI_FAIL(err, TRM_INVALID, "reduction %d; there are sum, mean, prod, max and min", (int)reduce);
     }
@@ -169,19 +238,72 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
     return each_group(d, values, count, op, err);
 }
 
-trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset, int64_t global_batch,
-                                            int64_t *local_batch, trm_error *err) {
+/* ---- each rank its part ------------------------------------------------------------------------------------ */
+
+static trm_status divide(const trm_distribute *d, int64_t global_batch, int64_t *local_batch, trm_error *err) {
     int32_t size = trm_distribute_size(d);
     if (global_batch < 1 || global_batch % size != 0) {
         return TRMI_FAIL(err, TRM_INVALID, "a global batch of %lld does not divide among %d ranks",
                          (long long)global_batch, size);
     }
+    *local_batch = global_batch / size;
+    return TRM_OK;
+}
+
+trm_status trm_distribute_shard_and_rebatch(trm_distribute *d, trm_dataset *dataset, int64_t global_batch,
+                                            int64_t *local_batch, trm_error *err) {
+    TRMI_TRY(resolve(&d, err));
+    int32_t size = trm_distribute_size(d);
+    int64_t batch = 0;
+    TRMI_TRY(divide(d, global_batch, &batch, err));
     if (dataset != NULL) {
         if (size > 1) {
             TRMI_TRY(trm_dataset_shard(dataset, size, trm_distribute_rank(d), TRM_SHARD_WRAP, err));
         }
-        TRMI_TRY(trm_dataset_batch(dataset, global_batch / size, true, err));
+        TRMI_TRY(trm_dataset_batch(dataset, batch, true, err));
     }
-    *local_batch = global_batch / size;
+    *local_batch = batch;
+    return TRM_OK;
+}
+
+/* Row `rank` of every `size` rows to the front. Only the last can be one that was wrapped round, to a row
+ * that others have been moved over by then: `saved` has it. */
+static void keep_rows(const trm_tensor *array, int64_t samples, int32_t size, int32_t rank, char *saved) {
+    size_t row = (size_t)(trm_tensor_bytes(array) / samples);
+    int64_t count = (samples + size - 1) / size, last = (rank + size * (count - 1)) % samples;
+    char *data = array->data;
+    memcpy(saved, data + (size_t)last * row, row);
+    for (int64_t i = 0; i + 1 < count; i++) {
+        memmove(data + (size_t)i * row, data + (size_t)(rank + size * i) * row, row);
+    }
+    memcpy(data + (size_t)(count - 1) * row, saved, row);
+}
+
+trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arrays, int32_t count,
+                                       int64_t *samples, int64_t *batch, trm_error *err) {
+    int64_t widest = 0, local = 0;
+    TRMI_TRY(resolve(&d, err));
+    TRMI_TRY(divide(d, *batch, &local, err));
+    for (int32_t i = 0; i < count; i++) {
+        int64_t elements = trm_shape_count(&arrays[i].shape);
+        if (*samples < 1 || elements < 0 || elements % *samples != 0) {
+            return TRMI_FAIL(err, TRM_INVALID, "array %d has %lld elements, which are no %lld equal rows", i,
+                             (long long)elements, (long long)*samples);
+        }
+        widest = trmi_max_i64(widest, trm_tensor_bytes(&arrays[i]) / *samples);
+    }
+    int32_t size = trm_distribute_size(d);
+    if (size > 1) {
+        char *saved = trmi_alloc((size_t)widest + 1);
+        if (saved == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a row of %lld bytes", (long long)widest);
+        }
+        for (int32_t i = 0; i < count; i++) {
+            keep_rows(&arrays[i], *samples, size, trm_distribute_rank(d), saved);
+        }
+        trmi_free(saved);
+        *samples = (*samples + size - 1) / size;
+    }
+    *batch = local;
     return TRM_OK;
 }

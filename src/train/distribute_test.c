@@ -69,6 +69,35 @@ static void check_data(rank_context *context, trm_distribute *d) {
     trm_dataset_destroy(data);
 }
 
+/* Rows to the ranks: together the batches of one process; a count that does not come out even wraps round. */
+static void check_arrays(rank_context *context, trm_distribute *d) {
+    trm_error err;
+    int n = context->size, r = context->rank;
+    for (int64_t total = 1; total <= 25; total++) {
+        float rows[25][2];
+        int64_t labels[25], samples = total, batch = 2 * n;
+        for (int i = 0; i < total; i++) {
+            rows[i][0] = (float)i, rows[i][1] = (float)-i, labels[i] = 100 + i;
+        }
+        const trm_tensor arrays[] = {TRM_FLOATS(rows, 2 * total), vector(labels, TRM_INT64, total)};
+        EXPECT_OK(trm_distribute_shard_arrays(d, arrays, 2, &samples, &batch, &err), err);
+        EXPECT(batch == 2 && samples == (total + n - 1) / n, "%d rows, %d", (int)samples, (int)batch);
+        for (int64_t i = 0; i < samples; i++) {
+            int64_t from = (r + n * i) % total;
+            EXPECT(rows[i][0] == (float)from && rows[i][1] == (float)-from && labels[i] == 100 + from,
+                   "row %d of %d is %g", (int)i, (int)total, (double)rows[i][0]);
+        }
+    }
+    float odd[5];
+    int64_t samples = 2, batch = n;
+    EXPECT(trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch, &err) == TRM_INVALID &&
+               strstr(err.message, "array 0 has 5 elements") != NULL && samples == 2 && batch == n,
+           "5 elements in 2 rows");
+    samples = 5, batch = n + 1;
+    EXPECT(n == 1 || trm_distribute_shard_arrays(d, &TRM_FLOATS(odd, 5), 1, &samples, &batch, &err) == TRM_INVALID,
+           "batch of %d", n + 1);
+}
+
 static void rank_main(rank_context *context) {
     trmi_bootstrap *bootstrap;
     trm_comm *comm;
@@ -81,6 +110,7 @@ static void rank_main(rank_context *context) {
     check_values(context, d);
     if (context->failure[0] == '\0') {
         check_data(context, d);
+        check_arrays(context, d);
     }
     trm_distribute_end(d);
     trm_comm_destroy(comm);
@@ -105,14 +135,43 @@ static void one_device_changes_nothing(void **state) {
     CHECK_OK(trm_distribute_all_reduce(d, &values, 1, TRM_REDUCE_SUM, &err), err);
     assert_true(a[0] == 3 && a[1] == 4);
     check_data(&context, d);
+    check_arrays(&context, d);
     assert_string_equal(context.failure, "");
     trm_distribute_end(d);
 }
 
-int main(void) {
+/* Of its own accord a single process has ranks, too: one. */
+static void null_is_the_process(void **state) {
+    trm_error err;
+    float a[2] = {3, 4};
+    int64_t samples = 2, batch = 7;
+    CHECK_OK(trm_distribute_broadcast(NULL, &TRM_FLOATS(a, 2), 1, 0, &err), err);
+    CHECK_OK(trm_distribute_all_reduce(NULL, &TRM_FLOATS(a, 2), 1, TRM_REDUCE_SUM, &err), err);
+    CHECK_OK(trm_distribute_shard_arrays(NULL, &TRM_FLOATS(a, 2), 1, &samples, &batch, &err), err);
+    assert_true(a[0] == 3 && a[1] == 4 && samples == 2 && batch == 7);
+    assert_true(trm_distribute_rank(NULL) == 0 && trm_distribute_size(NULL) == 1);
+    CHECK_FAILS(trm_distribute_broadcast(NULL, &TRM_FLOATS(a, 2), 1, 1, &err), TRM_INVALID, err, "rank 1 of 1");
+}
+
+/* A rank of a job, for tests/guide_001_test.sh: rank 1 ends by itself with this status, the others go on. */
+static int a_rank_that_ends(int status) {
+    float a = 1;
+    TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(&a, 1), 1, 0, &err));
+    if (trm_distribute_rank(NULL) == 1) {
+        return status;
+    }
+    TRM_OR_EXIT(trm_distribute_all_reduce(NULL, &TRM_FLOATS(&a, 1), 1, TRM_REDUCE_SUM, &err));
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2) {
+        return a_rank_that_ends(atoi(argv[1]));
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_calls_on_many_ranks),
         cmocka_unit_test(one_device_changes_nothing),
+        cmocka_unit_test(null_is_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
