@@ -98,8 +98,9 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
         TRMI_TRY(make_plugin_transport(comm, name, exchange, &plugin, &transport, err));
     }
     double spin = comm->crowded ? 0 : 1e-6 * comm->options.spin_microseconds;
-    return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin, exchange,
-                           &comm->net, err);
+    const trmi_net *first = comm->root != comm ? (const trmi_net *)(void *)comm->root->net : NULL;
+    return trmi_net_create(&comm->group, transport, plugin, comm->algorithm, spin,
+                           first != NULL ? &first->model : NULL, exchange, &comm->net, err);
 }
 
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {

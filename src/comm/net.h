@@ -16,7 +16,7 @@
 typedef struct trmi_model {
     double alpha, beta, gamma;
 } trmi_model;
-/* Measured between neighbours, the worst of all ranks; the same on all ranks. */
+/* comm/calibration.h decides whether it must be. Measured between neighbours, the worst of all ranks; the same on all ranks. */
 trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *exchange,
                               trmi_model *out, trm_error *err);
 /* Fixed figures, for bits that do not depend on a measurement. */
@@ -74,9 +74,9 @@ typedef struct trmi_net_part {
 } trmi_net_part;
 trm_status trmi_net_play(trmi_net *net, const trmi_net_part *part, trm_error *err);
 
-/* Takes the transport; destroys it also when it fails. */
+/* Takes the transport; destroys it also when it fails. `known`: the figures of the first communicator, NULL for itself. */
 trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
-                           const char *algorithm, double spin_seconds,
+                           const char *algorithm, double spin_seconds, const trmi_model *known,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err);
 
 /* Decides by options and hosts; makes comm->net if one is needed and fills comm->engine_text.

@@ -1,5 +1,6 @@
 /* The network engine: chooses a schedule, plays it, finishes sums. */
 #include "comm/net.h"
+#include "comm/calibration.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -247,7 +248,7 @@ static const trmi_engine_table net_table = {
 };
 
 trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
-                           const char *algorithm, double spin_seconds,
+                           const char *algorithm, double spin_seconds, const trmi_model *known,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err) {
     trmi_net *net = trmi_alloc(sizeof *net);
     if (net == NULL) {
@@ -267,9 +268,11 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
     net->runner.spin_seconds = spin_seconds;
     status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err) : status;
     /* a simulated network has nothing to measure, and equal bits must not hang on a clock */
-    if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&
-        strcmp(transport->table->name, "sim") != 0) {
-        status = trmi_model_measure(transport, exchange, &net->model, err);
+    if (known != NULL) {
+        net->model = *known;
+    } else if (status == TRM_OK && group->deterministic == TRM_DETERMINISTIC_FALSE &&
+               strcmp(transport->table->name, "sim") != 0) {
+        status = trmi_calibrate(transport, exchange, &net->model, err);
     }
     if (status != TRM_OK) {
         net_destroy(&net->base);

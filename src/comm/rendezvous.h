@@ -61,6 +61,7 @@ struct trmi_bootstrap {
     /* 0 while healthy, 1 once poisoned. A futex word: implementations store with release order and
      * FUTEX_WAKE all (not private: it may lie in shared memory), so that sleepers learn at once. */
     uint32_t *alarm;
+    uint8_t cluster[32];   /* digest of the hosts in order: name, address, ranks; zero: not known */
     const char *algorithm; /* of collectives, where the options of a communicator name none; NULL: by cost */
     int alarm_fd; /* eventfd, readable once poisoned, for poll loops; -1 if there is none */
     uint64_t waited_nanoseconds; /* that threads of this rank have waited for others in calls; relaxed */

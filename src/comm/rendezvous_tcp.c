@@ -148,6 +148,27 @@ static void host_identity(const trm_join_options *options, trmi_hello *hello) {
     EVP_Digest(text, used, hello->host_id, &length, EVP_sha256(), NULL);
 }
 
+/* Not host_id: a host is the same after a reboot. */
+static void digest_hosts(trmi_side *side, const int32_t *first) {
+    char line[2 * TRMI_HOST_NAME_BYTES + 32];
+    unsigned length = 32;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    bool good = context != NULL && EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1;
+    for (int32_t h = 0; good && h < side->base.host_count; h++) {
+        int32_t ranks = 0;
+        for (int32_t r = 0; r < side->base.size; r++) {
+            ranks += side->host_of[r] == h;
+        }
+        int bytes = snprintf(line, sizeof line, "%s %s %d\n", side->peers[first[h]].host,
+                             side->peers[first[h]].address, ranks);
+        good = EVP_DigestUpdate(context, line, (size_t)bytes) == 1;
+    }
+    if (!good || EVP_DigestFinal_ex(context, side->base.cluster, &length) != 1) {
+        memset(side->base.cluster, 0, sizeof side->base.cluster);
+    }
+    EVP_MD_CTX_free(context);
+}
+
 /* Hosts by first rank, local ranks, own address: what every rank computes alike. */
 static trm_status find_hosts(trmi_side *side, trm_error *err) {
     trmi_bootstrap *base = &side->base;
@@ -167,6 +188,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
         }
         side->host_of[r] = h;
     }
+    digest_hosts(side, first);
     trmi_free(first);
     base->host = side->host_of[base->rank];
     base->local_rank = base->local_size = 0;
