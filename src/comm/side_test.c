@@ -418,7 +418,7 @@ static void exchanges_fail_with_reasons(void **state) {
                 "rank 1 waited 0.3 s for ranks 0, 2 of 3");
     CHECK_FAILS(zero->table->allgather(zero, mine, 1, all, 0.1, &err), TRM_TIMEOUT, err,
                 "rank 2 of 3");
-    assert_true(trmi_os_now() - start < 1);
+    assert_true(trmi_os_now() - start < 10);
     assert_true(trmi_bootstrap_healthy(one)); /* the caller decides whether that is the end */
     CHECK_FAILS(one->table->allgather(one, mine, 1 << 26, all, 1, &err), TRM_INVALID, err,
                 "at most 67108864 bytes");
