@@ -129,9 +129,16 @@ train --output "$work/a" --resume --seed 8 > /dev/null 2> "$work/err" && fail "-
 "$trireme" eval mlp $data --checkpoint "$work/a" > /dev/null 2> "$work/err"
 [ $? = 2 ] && grep -q "is of lenet" "$work/err" || fail "eval of another model: $(cat "$work/err")"
 
-# ---- --deterministic keeps the choices of algorithms with the run
-train --output "$work/d" --deterministic --steps 3 --quiet > /dev/null || fail "--deterministic"
-[ -s "$work/d/tuning.txt" ] || fail "--deterministic left no tuning.txt"
+# ---- the choices of algorithms stay with the run: what is measured after its start changes none of its bits
+tuning=$XDG_CACHE_HOME/trireme/tuning.txt
+[ -s "$work/a/choices.txt" ] && [ -s "$tuning" ] || fail "no choices.txt in a run, or no tuning.txt in the cache"
+awk -F '\t' -v OFS='\t' '/\tconv / { $3 = $3 == "direct" ? "gemm" : "direct" } { print }' "$tuning" > "$work/other" && cp "$work/other" "$tuning"
+mkdir "$work/d" && cp "$work/a/choices.txt" "$work/d"
+train --output "$work/d" --steps 5 --quiet > /dev/null || fail "a run with a choices.txt"
+train --output "$work/d" --resume --quiet > /dev/null || fail "resume with other measurements"
+same "$work/a" "$work/d" 36
+train --output "$work/e" --quiet > /dev/null || fail "a run with other measurements"
+cmp -s "$work/a/choices.txt" "$work/e/choices.txt" && fail "other measurements make no other choices: the test above proves nothing"
 
 # ---- weights out and in again: the same evaluation
 # shellcheck disable=SC2086

@@ -129,6 +129,8 @@ typedef struct trm_model_options {
     bool no_fusion;
     int32_t accumulate;      /* batches per step; an epoch's last incomplete group is left out */
     const char *tuning_file;
+    bool retune;
+    const char *choices_file; /* beside the checkpoints of a run that may be resumed (each rank its own) */
     /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own shard of
      * the data, and losses, samples and evaluations are those of all ranks together. */
     trm_parallel_options parallel;

@@ -29,7 +29,8 @@ typedef struct app_options {
     const char *precision, *backend;
     int64_t threads, seed;
     bool no_fusion;
-    const char *tuning_file;
+    const char *tuning_file, *choices_file;
+    bool retune; /* set by the commands that measure */
     /* training */
     int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
     const char *optimizer, *schedule, *loss, *loss_scale;

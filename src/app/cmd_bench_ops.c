@@ -150,6 +150,7 @@ int app_run_bench_ops(app_context *app) {
     app_network network;
     const char *name = app->parsed.arguments[0];
     app_settle_data(app);
+    app->o.retune = true;
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
         status = app_make_model(app, name, data, false, &network, &model, &err);

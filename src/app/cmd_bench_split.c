@@ -55,6 +55,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     trm_model_options model;
     char description[1024];
     app_settle_data(app);
+    app->o.retune = true;
     trm_status status = app_dataset_random(app, &data, err);
     if (status == TRM_OK) {
         status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);

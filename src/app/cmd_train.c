@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* Everything of one run. */
 typedef struct job {
@@ -184,13 +183,17 @@ static trm_status restore(job *j, trm_error *err) {
     return o->init != NULL ? load_initial(j, err) : TRM_OK;
 }
 
-/* The choices of algorithms go with the run, so that it has the same bits wherever it is resumed. */
-static void keep_tuning(app_options *o) {
+/* The choices of algorithms go with the run, each rank's by itself, so that it has the same bits when it is resumed. */
+static void keep_choices(app_context *app) {
     static char path[4096];
-    if (strcmp(o->deterministic, "false") != 0 && o->output != NULL && o->tuning_file == NULL && !o->dry_run) {
-        (void)!mkdir(o->output, 0777); /* an error shows when the first checkpoint is written */
-        snprintf(path, sizeof path, "%s/tuning.txt", o->output);
-        o->tuning_file = path;
+    app_options *o = &app->o;
+    if (o->output != NULL && !o->dry_run) {
+        if (app_rank(app) == 0) {
+            snprintf(path, sizeof path, "%s/choices.txt", o->output);
+        } else {
+            snprintf(path, sizeof path, "%s/choices-%lld.txt", o->output, (long long)app_rank(app));
+        }
+        o->choices_file = path;
     }
 }
 
@@ -200,10 +203,12 @@ static trm_status prepare(job *j, trm_error *err) {
     if ((status = app_set_context(j->app, err)) != TRM_OK) {
         return status;
     }
-    keep_tuning(&j->app->o);
     if ((status = check_flags(j->app, err)) != TRM_OK || (status = app_join(j->app, err)) != TRM_OK ||
-        (status = open_data(j, err)) != TRM_OK ||
-        (status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
+        (status = open_data(j, err)) != TRM_OK) {
+        return status;
+    }
+    keep_choices(j->app);
+    if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
         return status;
     }

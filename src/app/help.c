@@ -107,8 +107,10 @@ static const topic TOPICS[] = {
      "    augmentation on (seed, epoch, sample), never on threads.\n"},
     {"deterministic",
      "How far the same job gives the same bits\n"
-     "    Always: the same seed, ranks, machine and kept choices of algorithms (~/.cache/trireme, or the\n"
-     "    run's own with --output and --deterministic) give the same losses and weights again.\n"
+     "    Always: the same seed, ranks, machine and choices of algorithms give the same losses and weights\n"
+     "    again. The choices are measured for a third of a second, the rest is guessed; tuning.txt in the cache\n"
+     "    keeps both, and choices.txt in --output what this run took: its --resume takes that again. Only\n"
+     "    trireme bench measures later what was guessed.\n"
      "    --deterministic true: sums over ranks in a fixed order, whatever their timing.\n"
      "    --deterministic strict: the same bits on any number of ranks and threads, as long as ranks times\n"
      "    --batch-size is the same: a job of 4 ranks can be checked on, or continued by, one. Samples are\n"

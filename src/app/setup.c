@@ -186,6 +186,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .seed = (uint64_t)o->seed,
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,
+        .retune = o->retune,
+        .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .description = description,
         .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL},

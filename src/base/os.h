@@ -31,6 +31,8 @@ trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void 
                                 size_t bytes, trm_error *err);
 /* mkdir -p. */
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err);
+/* The same for the directory that a file is to be in. */
+trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *err);
 trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err);
 /* Removes a file or a whole directory tree; missing is fine. Never follows links. */
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err);

@@ -174,6 +174,20 @@ trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err
     return TRM_OK;
 }
 
+trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *err) {
+    char parent[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL || slash == path) {
+        return TRM_OK;
+    }
+    if ((size_t)(slash - path) >= sizeof parent) {
+        return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable file name", path);
+    }
+    memcpy(parent, path, (size_t)(slash - path));
+    parent[slash - path] = '\0';
+    return trmi_os_make_dirs(os, parent, err);
+}
+
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err) {
     os = or_real(os);
     struct stat info;

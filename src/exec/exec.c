@@ -38,7 +38,13 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         } else if (trmi_os_cache_dir(path, sizeof path)) {
             file = trmi_arena_printf(&exec->memory, "%s/tuning.txt", path);
         }
-        return trmi_backend_onednn(exec->env.threads, file, &exec->backend, err);
+        TRMI_TRY(trmi_backend_onednn(exec->env.threads, file, &exec->backend, err));
+        if (options->retune) {
+            trmi_backend_onednn_retune(exec->backend);
+        }
+        return options->choices_file == NULL
+                   ? TRM_OK
+                   : trmi_backend_onednn_keep(exec->backend, options->choices_file, err);
     }
 #endif
     if (name == NULL || strcmp(name, "ref") == 0) {

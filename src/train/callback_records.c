@@ -44,27 +44,12 @@ static const char *const COLUMNS[] = {"epoch",      "step", "loss", "learning_ra
                                       "top1",       "top5", "auc",  "logloss",       "seconds"};
 enum { COLUMNS_COUNT = sizeof COLUMNS / sizeof COLUMNS[0] };
 
-static trm_status make_parent(const char *path, trm_error *err) {
-    const char *slash = strrchr(path, '/');
-    if (slash == NULL || slash == path) {
-        return TRM_OK;
-    }
-    char *parent = copy_text(path);
-    if (parent == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a file name");
-    }
-    parent[slash - path] = '\0';
-    trm_status status = trmi_os_make_dirs(NULL, parent, err);
-    trmi_free(parent);
-    return status;
-}
-
 static trm_status metrics_begin(void *context, const trm_progress *p, trm_error *err) {
     metrics_file *m = context;
     if (trmi_model_rank(p->model) != 0) {
         return TRM_OK; /* rank 0 writes */
     }
-    TRMI_TRY(make_parent(m->path, err));
+    TRMI_TRY(trmi_os_make_parent(NULL, m->path, err));
     const trm_metrics_options options = {.columns = COLUMNS,
                                          .column_count = COLUMNS_COUNT,
                                          .resumed = p->global_step > 0,

@@ -128,6 +128,8 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         .seed = o->seed,
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,
+        .retune = o->retune,
+        .choices_file = o->choices_file,
     };
     if (training) {
         exec.optimizer = o->optimizer;
@@ -304,7 +306,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     *o = *given;
     o->data = NULL;
     TRMI_TRY(take_context(given, o, err));
-    const char **strings[] = {&o->backend, &o->tuning_file, &o->description, &o->parallel.mesh, &o->parallel.plan};
+    const char **strings[] = {&o->backend, &o->tuning_file, &o->choices_file, &o->description, &o->parallel.mesh, &o->parallel.plan};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");

@@ -163,26 +163,51 @@ static void backend_destroy(trmi_backend *backend) {
             trmi_onednn_trials_done(state);
         }
         trmi_tuning_destroy(state->tuning);
+        trmi_tuning_destroy(state->kept);
         trmi_dnnl_destroy(state->dnnl);
     }
     trmi_free(state);
     trmi_free(backend);
 }
 
-/* The machine's rates, from the tuning file (as seconds of 1e12) or measured now. */
-static void fill_rates(trmi_target *target, trmi_onednn *state) {
-    static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
+/* The machine's rates as seconds of 1e12. */
+static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
+
+static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
     const char *name;
     double flops, bytes;
-    if (trmi_tuning_find(state->tuning, flops_key, &name, &flops) &&
-        trmi_tuning_find(state->tuning, bytes_key, &name, &bytes) && flops > 0 && bytes > 0) {
-        target->flops_per_second = 1e12 / flops;
-        target->bytes_per_second = 1e12 / bytes;
-        return;
+    if (!trmi_tuning_find(tuning, flops_key, &name, &flops) || !trmi_tuning_find(tuning, bytes_key, &name, &bytes) ||
+        flops <= 0 || bytes <= 0) {
+        return false;
     }
-    trmi_onednn_rates(state->threads, &target->flops_per_second, &target->bytes_per_second);
-    trmi_tuning_add(state->tuning, flops_key, "tile", 1e12 / target->flops_per_second);
-    trmi_tuning_add(state->tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
+    target->flops_per_second = 1e12 / flops;
+    target->bytes_per_second = 1e12 / bytes;
+    return true;
+}
+
+static void add_rates(const trmi_target *target, trmi_tuning *tuning) {
+    trmi_tuning_add(tuning, flops_key, "tile", 1e12 / target->flops_per_second);
+    trmi_tuning_add(tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
+}
+
+/* From the tuning file or measured now. */
+static void fill_rates(trmi_target *target, trmi_onednn *state) {
+    if (!find_rates(target, state->tuning)) {
+        trmi_onednn_rates(state->threads, &target->flops_per_second, &target->bytes_per_second);
+        add_rates(target, state->tuning);
+        (void)find_rates(target, state->tuning); /* as the next process will read them */
+    }
+}
+
+void trmi_backend_onednn_retune(trmi_backend *backend) { trmi_onednn_of(backend)->retune = true; }
+
+trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err) {
+    trmi_onednn *state = trmi_onednn_of(backend);
+    TRMI_TRY(trmi_tuning_create(file, state->threads, trmi_dnnl_version(), trmi_gemm()->name, &state->kept, err));
+    if (!find_rates(&backend->target, state->kept)) {
+        add_rates(&backend->target, state->kept);
+    }
+    return TRM_OK;
 }
 
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,

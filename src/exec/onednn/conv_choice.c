@@ -1,9 +1,10 @@
 /* Which algorithm for a problem:
  *
- *      tuning file knows --> that one
- *      there is a file   --> those that the built-in model puts within reach of the best are timed
- *                            on a part of the batch, while the process's trial time lasts
- *      otherwise         --> the model's best, the same in every run
+ *      the run has kept one  --> that one, so that a resumed run has the same bits
+ *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune)
+ *      there is a file       --> those that the built-in model puts within reach of the best are timed
+ *                                on a part of the batch, while the process's trial time lasts
+ *      otherwise             --> the model's best, the same in every run; the tuning file has it as a guess then
  */
 #include "exec/onednn/conv.h"
 
@@ -14,6 +15,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
@@ -24,7 +26,7 @@ enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0]
 
 static const double reach = 1.3;         /* times the best guess is still worth a trial */
 static const double trial_flops = 5e8;   /* of one trial run */
-static const double trial_seconds = 0.3; /* of one process: the rest is left to the next ones */
+static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
 
 /* Algorithms that can, fastest expected first; returns how many. */
 static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
@@ -146,6 +148,9 @@ void trmi_onednn_trials_done(trmi_onednn *backend) {
     backend->trial = NULL;
     backend->trial_bytes = 0;
     (void)trmi_tuning_save(backend->tuning, NULL); /* a choice that cannot be kept is made again */
+    if (backend->kept != NULL) {
+        (void)trmi_tuning_save(backend->kept, NULL);
+    }
 }
 
 /* ---- choice -------------------------------------------------------------------------------------- */
@@ -159,22 +164,49 @@ static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char
     return NULL;
 }
 
-/* The measured choice, measuring it first where that is allowed; NULL = no opinion. */
-static const trmi_conv_algorithm *measured(trmi_onednn *backend, const trmi_conv_problem *p,
-                                           double *seconds) {
+/* The tuning file's choice; there is one after this wherever an algorithm can. What is measured enters as it is, what
+ * had to be guessed as "~name", which the next processes keep, unless they are here to measure. */
+static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_problem *p, const char *key,
+                                        double *seconds) {
+    const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
+    double guess[ALGORITHMS];
+    char guessed[64];
+    const char *name;
+    bool found = trmi_tuning_find(backend->tuning, key, &name, seconds);
+    if (found && (name[0] != '~' || !backend->retune) && (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
+        return choice;
+    }
+    if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= trial_seconds) {
+        choice = measure(backend, p, key);
+    }
+    if (choice == NULL) {
+        if (rank(p, backend->threads, order, guess) == 0) {
+            return NULL;
+        }
+        choice = order[0];
+        snprintf(guessed, sizeof guessed, "~%s", choice->name);
+        trmi_tuning_add(backend->tuning, key, guessed, guess[0]);
+    }
+    (void)trmi_tuning_find(backend->tuning, key, &name, seconds); /* as the next process will read them */
+    return choice;
+}
+
+/* The choice to try first and its seconds; NULL when no algorithm can. */
+static const trmi_conv_algorithm *chosen(trmi_onednn *backend, const trmi_conv_problem *p,
+                                         double *seconds) {
+    const trmi_conv_algorithm *choice;
     char key[256];
     const char *name;
     trmi_conv_key(p, key, sizeof key);
-    if (!trmi_tuning_find(backend->tuning, key, &name, seconds)) {
-        if (!trmi_tuning_has_file(backend->tuning) || backend->trial_seconds > trial_seconds) {
-            return NULL;
-        }
-        const trmi_conv_algorithm *winner = measure(backend, p, key);
-        if (winner == NULL || !trmi_tuning_find(backend->tuning, key, &name, seconds)) {
-            return winner;
-        }
+    if (backend->kept != NULL && trmi_tuning_find(backend->kept, key, &name, seconds) &&
+        (choice = by_name(p, name)) != NULL) {
+        return choice;
     }
-    return by_name(p, name);
+    choice = tuned(backend, p, key, seconds);
+    if (choice != NULL && backend->kept != NULL) {
+        trmi_tuning_add(backend->kept, key, choice->name, *seconds);
+    }
+    return choice;
 }
 
 trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
@@ -182,7 +214,7 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
                             trm_error *err) {
     const trmi_conv_algorithm *order[ALGORITHMS];
     double guess[ALGORITHMS], seconds;
-    const trmi_conv_algorithm *first = measured(backend, p, &seconds);
+    const trmi_conv_algorithm *first = chosen(backend, p, &seconds);
     if (first != NULL && first->create(backend, p, state, scratch, err) == TRM_OK) {
         *out = first;
         return TRM_OK;
@@ -197,12 +229,8 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
 }
 
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
-    const trmi_conv_algorithm *order[ALGORITHMS];
-    double guess[ALGORITHMS], seconds;
-    if (measured(backend, p, &seconds) != NULL) {
-        return seconds;
-    }
-    return rank(p, backend->threads, order, guess) > 0 ? guess[0] : -1;
+    double seconds;
+    return chosen(backend, p, &seconds) != NULL ? seconds : -1;
 }
 
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {

@@ -18,9 +18,11 @@ typedef struct trmi_onednn {
     int threads;
     trmi_dnnl *dnnl;            /* oneDNN's engine and stream */
     struct trmi_tuning *tuning; /* measured choices; see tuning.h */
+    struct trmi_tuning *kept;   /* all choices of this run, guesses too, which come first; or NULL */
     char *trial;                /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
     double trial_seconds; /* spent on trials so far */
+    bool retune;          /* measure what others have guessed */
 } trmi_onednn;
 
 typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);

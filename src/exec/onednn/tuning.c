@@ -165,7 +165,9 @@ static bool put(trmi_tuning *t, const char *machine, const char *problem, const 
 }
 
 void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
-    if (put(t, t->machine, problem, algorithm, seconds)) {
+    char text[32];
+    snprintf(text, sizeof text, "%.3e", seconds);
+    if (put(t, t->machine, problem, algorithm, strtod(text, NULL))) {
         t->added = true;
     }
 }
@@ -260,6 +262,7 @@ trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
     if (!t->added || t->path == NULL) {
         return TRM_OK;
     }
+    (void)trmi_os_make_parent(NULL, t->path, NULL); /* an error shows when the file is written */
     int lock = lock_file(t->path);
     trmi_text text = {0};
     trmi_text_append(&text, header, sizeof header - 1);
