@@ -282,7 +282,7 @@ typedef struct trm_data_rate {
     int64_t samples;
     double microseconds_per_sample; /* median over batches of one thread's CPU time: read, decode,
                                      * transform, store */
-    /* For encoded images: libjpeg-turbo's own full decode of the same bytes to RGB, in turns with the
+    /* Where all samples are JPEG: libjpeg-turbo's own full decode of the same bytes to RGB, in turns with the
      * above in the same run, and the median over batches of its time over ours; 0 otherwise. */
     double decode_microseconds_per_sample, decode_ratio;
 } trm_data_rate;

@@ -1,0 +1,98 @@
+/* trireme bench data: batches a second through the workers, and what a sample costs one thread, beside
+ * libjpeg-turbo's own decode where the samples are JPEG. */
+#include "app/app.h"
+#include "app/bench.h"
+
+#include "trireme/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define THREAD_SECONDS 1.0
+
+/* Seconds of `count` batches. */
+static trm_status read_batches(trm_dataset *data, int64_t count, double *seconds, trm_error *err) {
+    double begin = trm_now_seconds();
+    for (int64_t i = 0; i < count;) {
+        const trm_batch *batch;
+        trm_status status = trm_dataset_next(data, &batch, err);
+        if (status == TRM_OK) {
+            i++;
+        } else if (status != TRM_END) {
+            return status;
+        }
+    }
+    *seconds = trm_now_seconds() - begin;
+    return TRM_OK;
+}
+
+static trm_status measure_data(const app_options *o, trm_dataset *data, double *seconds, trm_error *err) {
+    int64_t batches = trm_dataset_epoch_batches(data);
+    batches = batches > 20 ? 20 : batches;
+    double warm;
+    trm_status status = read_batches(data, 2 + 2 * o->workers, &warm, err);
+    for (int64_t r = 0; status == TRM_OK && r < o->repeats; r++) {
+        status = read_batches(data, batches, &seconds[r], err);
+        seconds[r] /= (double)batches;
+    }
+    return status;
+}
+
+static void tell_data(const app_options *o, const app_sample *s, const trm_data_rate *rate) {
+    app_say("%s: %.0f samples/s with %lld workers (median of %lld measurements)\n", o->data,
+            (double)o->batch_size / s->median, (long long)o->workers, (long long)s->repeats);
+    app_say("one thread: %.1f us a sample to read, decode and transform", rate->microseconds_per_sample);
+    if (rate->decode_ratio > 0) {
+        app_say("; libjpeg-turbo's own decode of the same files to RGB: %.1f us, %.2f of that",
+                rate->decode_microseconds_per_sample, rate->decode_ratio);
+    }
+    app_say("\n");
+    app_json_open();
+    app_json_text("bench", "data");
+    app_json_text("data", o->data);
+    app_json_int("batch_size", o->batch_size);
+    app_json_int("image_size", o->image_size);
+    app_json_int("workers", o->workers);
+    app_json_real("samples_per_second", (double)o->batch_size / s->median);
+    app_json_sample(s);
+    app_json_real("thread_microseconds_per_sample", rate->microseconds_per_sample);
+    if (rate->decode_ratio > 0) { /* only where all samples are JPEG */
+        app_json_real("libjpeg_microseconds_per_sample", rate->decode_microseconds_per_sample);
+        app_json_real("libjpeg_ratio", rate->decode_ratio); /* its time over ours */
+    }
+    app_json_machine(o->workers);
+    app_json_close();
+}
+
+int app_run_bench_data(app_context *app) {
+    trm_error err;
+    app_options *o = &app->o;
+    trm_dataset *data = NULL;
+    double *seconds = calloc((size_t)o->repeats, sizeof *seconds);
+    bool test = o->usage != NULL && strcmp(o->usage, "test") == 0;
+    trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
+    app_settle_data(app);
+    trm_status status = seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
+    if (status == TRM_OK) {
+        status = app_dataset(app, usage, !test, &data, &err);
+    }
+    if (status == TRM_OK) {
+        status = measure_data(o, data, seconds, &err);
+    }
+    trm_dataset_destroy(data);
+    data = NULL;
+    if (status == TRM_OK) {
+        status = app_dataset(app, usage, !test, &data, &err);
+    }
+    trm_data_rate rate;
+    if (status == TRM_OK) {
+        status = trm_dataset_bench(data, THREAD_SECONDS, &rate, &err);
+    }
+    if (status == TRM_OK) {
+        app_sample s = app_summarise(seconds, o->repeats);
+        tell_data(o, &s, &rate);
+    }
+    trm_dataset_destroy(data);
+    free(seconds);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
