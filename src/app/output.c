@@ -113,6 +113,7 @@ void app_warn(const char *format, ...) {
 
 int app_report(const trm_error *err) {
     int code = trm_status_exit_code((trm_status)err->status);
+    code = code == 0 ? 2 : code; /* "not yet" is no success: a rank table that is being written */
     labelled("error", "1;31", err->message);
     if (app_out.verbose && err->file[0] != '\0') {
         fprintf(stderr, "trireme: decided at %s:%d (%s)\n", err->file, (int)err->line,

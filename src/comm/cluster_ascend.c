@@ -16,7 +16,7 @@
 static trm_status read_when_complete(const char *path, double wait_seconds, trm_rank_table **out,
                                      trm_error *err) {
     double limit = wait_seconds == 0 ? 300 : wait_seconds < 0 ? 0 : wait_seconds;
-    double start = trmi_os_now(), said = start;
+    double start = trmi_os_now(), said = start - 10;
     char name[48];
     for (;;) {
         trm_status status = trm_rank_table_read(path, out, err);
@@ -32,8 +32,8 @@ static trm_status read_when_complete(const char *path, double wait_seconds, trm_
         }
         if (trmi_os_now() - said >= 10) {
             said = trmi_os_now();
-            trmi_log(TRM_LOG_WARN, "comm", "rank table %s is \"initializing\", waited %.0f of %.0f s",
-                     trmi_short_name(path, name), waited, limit);
+            trmi_log(TRM_LOG_WARN, "comm", "rank table %s is \"initializing\": waiting for the program that "
+                     "writes it, %.0f of %.0f s so far", trmi_short_name(path, name), waited, limit);
         }
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
     }

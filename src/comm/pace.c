@@ -128,13 +128,13 @@ void trmi_pace_judge(const trmi_pace_card *cards, int32_t n, trmi_pace_watch *wa
 
 static void cause_of(const trmi_pace_card *card, double excess, char *text, size_t size) {
     double steps = card->steps;
-    if (card->data > excess * steps / 2) {
-        snprintf(text, size, "data (it waits %.3g ms a step for its batches)", 1e3 * card->data / steps);
-    } else if (card->faults > steps) {
-        snprintf(text, size, "memory (%.0f pages a step come back from disk)", card->faults / steps);
-    } else if (card->throttled > excess * steps / 4) {
+    if (card->throttled > excess * steps / 4) { /* its readers too */
         snprintf(text, size, "cpu (the quota of its cgroup stops it for %.0f %% of the time)",
                  100 * card->throttled / card->elapsed);
+    } else if (card->faults > steps) {
+        snprintf(text, size, "memory (%.0f pages a step come back from disk)", card->faults / steps);
+    } else if (card->data > excess * steps / 2 && card->data > card->delayed) {
+        snprintf(text, size, "data (it waits %.3g ms a step for its batches)", 1e3 * card->data / steps);
     } else if (card->delayed > excess * steps / 4) {
         snprintf(text, size, "cpu (others use its core: no CPU for %.0f %% of the time)",
                  100 * card->delayed / card->elapsed);

@@ -302,6 +302,17 @@ static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_err
     return TRM_OK;
 }
 
+typedef struct spot {
+    char text[96];
+} spot;
+/* "TF_CONFIG: task.index"; flags have no paths. */
+static spot at(const char *source, const char *path) {
+    spot s;
+    bool json = strncmp(source, "TF_CONFIG", 9) == 0;
+    snprintf(s.text, sizeof s.text, "%s%s%s", source, json ? ": " : "", json ? path : "");
+    return s;
+}
+
 typedef struct place {
     const trmi_task *task;
     int role;
@@ -336,10 +347,12 @@ static trm_status check_duplicates(const trmi_tfconfig *config, const char *sour
     trm_status status = TRM_OK;
     for (size_t i = 1; i < total && status == TRM_OK; i++) {
         if (strcmp(all[i].task->address, all[i - 1].task->address) == 0) {
+            char path[48];
+            snprintf(path, sizeof path, "cluster.%s[%d]", role_words[all[i].role], all[i].task->index);
             status = TRMI_FAIL(err, TRM_INVALID,
                                "%s: \"%s\" is both %s %d and %s %d; each task needs its own "
                                "host:port",
-                               source, trmi_printable(all[i].task->address, part, sizeof part),
+                               at(source, path).text, trmi_printable(all[i].task->address, part, sizeof part),
                                role_words[all[i - 1].role], all[i - 1].task->index,
                                role_words[all[i].role], all[i].task->index);
         }
@@ -432,13 +445,13 @@ static trm_status check_local(const trmi_tfconfig *config, const char *source, t
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is %s, but there is no cluster; without one only worker 0 "
                          "can run",
-                         source, role_words[config->role]);
+                         at(source, "task.type").text, role_words[config->role]);
     }
     if (config->has_task && config->index != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: the task is worker %d, but there is no cluster; without one only "
                          "worker 0 can run",
-                         source, config->index);
+                         at(source, "task.index").text, config->index);
     }
     return TRM_OK;
 }
@@ -447,7 +460,9 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
     static const trm_role single[] = {TRM_ROLE_CHIEF, TRM_ROLE_EVALUATOR};
     for (size_t s = 0; s < 2; s++) {
         if (config->jobs[single[s]].count > 1) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: %d %ss; at most one is possible", source,
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %d %ss; at most one is possible",
+                             at(source, s == 0 ? config->master ? "cluster.master" : "cluster.chief"
+                                               : "cluster.evaluator").text,
                              config->jobs[single[s]].count,
                              single[s] == TRM_ROLE_CHIEF && config->master ? "master"
                                                                            : role_words[single[s]]);
@@ -456,7 +471,8 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
     if (config->jobs[TRM_ROLE_CHIEF].count + config->jobs[TRM_ROLE_WORKER].count == 0 &&
         !config->sparse) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: neither a worker nor a chief is listed; nobody would train", source);
+                         "%s: neither a worker nor a chief is listed; nobody would train",
+                         at(source, "cluster").text);
     }
     return TRM_OK;
 }
@@ -471,7 +487,7 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: a cluster without task; say which task this process is "
                          "(task.type and task.index, or --job_name and --task_index)",
-                         source);
+                         at(source, "task").text);
     }
     const trmi_job_tasks *job = &config->jobs[config->role];
     if (config->role == TRM_ROLE_EVALUATOR) {
@@ -479,13 +495,13 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator, but the cluster has a master, which "
                              "evaluates itself; write chief instead of master",
-                             source);
+                             at(source, "task.type").text);
         }
         if (config->index != 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: the task is evaluator %d, but there is at most one; index 0 "
                              "expected",
-                             source, config->index);
+                             at(source, "task.index").text, config->index);
         }
         return TRM_OK; /* listed or not */
     }
@@ -493,16 +509,16 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
                                                                         : role_words[config->role];
     if (job->count == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the task is %s %d, but the cluster lists no %s",
-                         source, word, config->index, word);
+                         at(source, "task.type").text, word, config->index, word);
     }
     if (trmi_tfconfig_task(config, config->role, config->index) == NULL) {
         return config->sparse && config->role == TRM_ROLE_WORKER
                    ? TRMI_FAIL(err, TRM_INVALID,
                                "%s: the task is worker %d, which the worker map does not have",
-                               source, config->index)
+                               at(source, "task.index").text, config->index)
                    : TRMI_FAIL(err, TRM_INVALID,
-                               "%s: the task is %s %d, but the cluster lists %d (0 to %d)", source,
-                               word, config->index, job->count, job->count - 1);
+                               "%s: the task is %s %d, but the cluster lists %d (0 to %d)",
+                               at(source, "task.index").text, word, config->index, job->count, job->count - 1);
     }
     return TRM_OK;
 }

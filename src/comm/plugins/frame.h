@@ -3,7 +3,8 @@
  *
  *   head 48: tag | bytes | check      payload, if it is at most SMALL bytes
  *
- * The check is keyed with the job's secret: a damaged or foreign frame is refused. */
+ * The check is keyed with the job's secret and covers the head and the payload that is with it: a damaged or
+ * foreign frame is refused. Longer payloads are the library's and its network's to keep whole. */
 #ifndef TRMI_COMM_PLUGINS_FRAME_H
 #define TRMI_COMM_PLUGINS_FRAME_H
 
@@ -40,22 +41,21 @@ static trm_status fail(trm_error *err, trm_status status, const char *format, co
     return status;
 }
 
-static uint64_t frame_check(uint64_t key, const frame_head *head) {
-    return XXH3_64bits_withSeed(head, offsetof(frame_head, check), key);
+static uint64_t frame_check(uint64_t key, const frame_head *head, const char *payload) {
+    uint64_t check = XXH3_64bits_withSeed(head, offsetof(frame_head, check), key);
+    return head->bytes <= SMALL ? XXH3_64bits_withSeed(payload, head->bytes, check) : check;
 }
 
 /* Writes part 0 of a sending transfer; returns its bytes. */
 static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_BYTES + SMALL]) {
     frame_head head = {.tag = t->tag, .bytes = t->bytes};
-    head.check = frame_check(key, &head);
-    memcpy(bounce, &head, sizeof head);
-    if (t->bytes > SMALL) {
-        return HEAD_BYTES;
-    }
-    if (t->bytes > 0) {
+    bool inside = t->bytes <= SMALL;
+    if (inside && t->bytes > 0) {
         memcpy(bounce + HEAD_BYTES, t->data, t->bytes);
     }
-    return HEAD_BYTES + t->bytes;
+    head.check = frame_check(key, &head, bounce + HEAD_BYTES);
+    memcpy(bounce, &head, sizeof head);
+    return HEAD_BYTES + (inside ? t->bytes : 0);
 }
 
 /* Judges part 0 of a receiving transfer and takes a payload that is in it. CORRUPT: damaged or foreign;
@@ -66,8 +66,12 @@ static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *
     frame_head head;
     memcpy(&head, bounce, sizeof head);
     base->culprit = t->peer;
-    if (head.check != frame_check(key, &head)) {
-        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", "",
+    /* a head of another length says so itself; what lies behind it was not sent for it */
+    if (head.check != frame_check(key, &head, bounce + HEAD_BYTES)) {
+        char where[64];
+        snprintf(where, sizeof where, "operation %llu, step %llu: ", (unsigned long long)t->tag.sequence,
+                 (unsigned long long)t->tag.step);
+        return fail(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", where,
                     group->members[group->rank], group->members[t->peer]);
     }
     if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
