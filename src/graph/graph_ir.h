@@ -59,7 +59,9 @@ typedef union trmi_attrs {
     } conv;
     struct {
         bool transpose_a, transpose_b;
-    } matmul;
+        bool relu;              /* LINEAR: fused behind it */
+        int64_t begin, columns; /* MATMUL: only these columns of B'; columns 0 = all */
+    } matmul; /* LINEAR too */
     struct {
         double epsilon, momentum;
         bool relu;     /* fused kinds */

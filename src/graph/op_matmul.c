@@ -33,6 +33,22 @@ static void extents(const trm_shape *s, bool transposed, int64_t *rows, int64_t 
     *columns = s->dim[s->rank - (transposed ? 2 : 1)];
 }
 
+/* What the plan adds: some columns of b, and y of the ReLU whose gradient is taken of the product. */
+static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns, const trm_shape *shape, trm_error *err) {
+    const trmi_value *y = trmi_input_of(graph, op, 2);
+    int64_t begin = op->attrs.matmul.begin, count = op->attrs.matmul.columns;
+    if (begin < 0 || count < 0 || begin + count > columns) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: columns %lld to %lld of %lld", op->name, (long long)begin,
+                         (long long)(begin + count), (long long)columns);
+    }
+    if (y != NULL && !trm_shape_equal(&y->shape, shape)) {
+        char text[128];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a mask like the product expected, found %s", op->name,
+                         trmi_value_text(graph, op->inputs[2], text, sizeof text));
+    }
+    return TRM_OK;
+}
+
 static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
@@ -55,9 +71,9 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     }
     trm_shape shape = a->shape;
     shape.dim[shape.rank - 2] = m;
-    shape.dim[shape.rank - 1] = n;
+    shape.dim[shape.rank - 1] = op->attrs.matmul.columns > 0 ? op->attrs.matmul.columns : n;
     trmi_set_output(graph, op, 0, a->dtype, shape);
-    return TRM_OK;
+    return check_fused(graph, op, n, &shape, err);
 }
 
 static trm_node flattened(trm_graph *graph, trm_node x) {

@@ -55,6 +55,8 @@ trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *options,
                                    const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *options,
+                                  const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,

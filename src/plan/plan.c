@@ -117,6 +117,10 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (train && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
+    if (!options->no_fusion && target->fuse_product) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err)); /* what nobody reads is no reader */
+        TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
+    }
     if (train && !options->no_recompute && target->recompute_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }

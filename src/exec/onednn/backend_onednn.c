@@ -230,6 +230,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .fuse_norm_act = true,
                                     .recompute_norm_act = true,
                                     .fuse_xent = true,
+                                    .fuse_product = true,
                                     .channels_last = true,
                                     .supports = target_supports,
                                     .seconds = target_seconds,

@@ -5,11 +5,13 @@
  *   A^T [K, M] B [K, N]     weight gradient    image A, result B
  *   A^T [K, M] B^T [N, K]   forward of C^T = B A, then turned
  *
- * Batches run one after the other, each over all threads.
+ * Batches run one after the other, each over all threads. Float32 layers of many rows have loops of their own
+ * (dense.h), and so has what the plan has fused.
  */
 #include "exec/onednn/matmul.h"
 
 #include "exec/onednn/conv.h"
+#include "exec/onednn/dense.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -25,6 +27,9 @@ typedef struct product {
     int64_t batch, m, n, k;
     trm_dtype type_a, type_b, type_c;
     bool transpose_a, transpose_b, bias;
+    bool dense;
+    trmi_dense_plan plan; /* where dense */
+    int64_t begin;        /* dense: the first column of B that is used */
     int64_t scratch, turned_bytes; /* of the algorithm; of C^T */
 } product;
 
@@ -86,11 +91,37 @@ static void formulate(product *p) {
     p->algorithm = q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
 }
 
+/* Fused products are made only in forms that fit: float32, no A^T, one batch. */
+static bool is_dense(const trmi_step *step, product *p) {
+    const trmi_attrs *attrs = step->attrs;
+    bool linear = step->op_kind == TRMI_OP_LINEAR;
+    bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
+    int64_t width = p->transpose_b ? p->k : p->n; /* of B as it lies */
+    if (!linear && attrs->matmul.columns > 0) {
+        p->n = attrs->matmul.columns;
+        p->begin = p->transpose_b ? attrs->matmul.begin * p->k : attrs->matmul.begin;
+    }
+    trmi_dense_problem q = {.m = p->m, .n = p->n, .k = p->k, .transpose_a = p->transpose_a,
+                            .transpose_b = p->transpose_b, .b_stride = width, .relu = linear && attrs->matmul.relu};
+    if (p->batch != 1 || p->type_a != TRM_FLOAT32 || p->type_b != TRM_FLOAT32 || p->type_c != TRM_FLOAT32 ||
+        !(fused || trmi_dense_fits(&q))) {
+        return false;
+    }
+    p->plan.problem = q;
+    return true;
+}
+
 static trm_status prepare(trmi_onednn *backend, const trm_program *program, const trmi_step *step,
                           product *p, trm_error *err) {
     if (!read_step(program, step, p)) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
                          step->name);
+    }
+    p->dense = is_dense(step, p);
+    if (p->dense) {
+        trmi_dense_problem problem = p->plan.problem;
+        p->scratch = trmi_dense_prepare(&problem, backend->threads, &p->plan);
+        return TRM_OK;
     }
     formulate(p);
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
@@ -108,6 +139,19 @@ static void turn(const product *p, const float *t, void *c) {
             }
         }
     }
+}
+
+static trm_status dense_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    (void)err;
+    const product *p = k->state;
+    const float *third = trmi_kernel_input(k, env, 2), *b = trmi_kernel_input(k, env, 1);
+    bool linear = k->step->op_kind == TRMI_OP_LINEAR;
+    float *c = trmi_kernel_output(k, env, 0);
+    if (c != NULL) {
+        trmi_dense_run(&p->plan, trmi_kernel_input(k, env, 0), b + p->begin, linear ? third : NULL,
+                       linear ? NULL : third, c, env->arena[TRMI_ARENA_SCRATCH]);
+    }
+    return TRM_OK;
 }
 
 static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
@@ -139,7 +183,7 @@ static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_err
 
 static void product_destroy(trmi_kernel *k) {
     product *p = k->state;
-    if (p != NULL) {
+    if (p != NULL && !p->dense) {
         p->algorithm->destroy(p->state);
     }
     trmi_free(p);
@@ -157,7 +201,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
         return status;
     }
     k->state = p;
-    k->run = product_run;
+    k->run = p->dense ? dense_run : product_run;
     k->destroy = product_destroy;
     if (p->scratch + p->turned_bytes > k->step->scratch_bytes) {
         int64_t needed = p->scratch + p->turned_bytes;
@@ -165,7 +209,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
         return TRMI_FAIL(err, TRM_INTERNAL, "%s: %" PRId64 " bytes of scratch planned, %" PRId64
                          " needed", k->step->name, k->step->scratch_bytes, needed);
     }
-    ((trmi_step *)(uintptr_t)k->step)->algorithm = "gemm";
+    ((trmi_step *)(uintptr_t)k->step)->algorithm = p->dense ? "dense" : "gemm";
     return TRM_OK;
 }
 
@@ -175,7 +219,9 @@ int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *progra
     if (prepare(state, program, step, &p, NULL) != TRM_OK) {
         return 0;
     }
-    p.algorithm->destroy(p.state);
+    if (!p.dense) {
+        p.algorithm->destroy(p.state);
+    }
     return p.scratch + p.turned_bytes;
 }
 

@@ -1,5 +1,5 @@
 /* LINEAR and MATMUL steps against the definition in double precision: all transposes, batches,
- * bias, float32 and bfloat16, random sizes. */
+ * bias, float32 and bfloat16, random sizes; what the plan fuses into them. */
 #include "check.h"
 
 #include "exec/onednn/onednn.h"
@@ -47,22 +47,27 @@ static double at(const void *v, trm_dtype type, int64_t i) {
 
 typedef struct shape {
     int64_t batch, m, n, k;
-    bool ta, tb, linear, bias;
-    trm_dtype type;
+    bool ta, tb, linear, bias, relu, mask;
+    int64_t width; /* of B where [begin, begin + n) of its columns are used; 0 = n */
+    int64_t begin;
+    trm_dtype type; /* 0 = float32 */
 } shape;
 
-static double relative_error(const shape *s, const void *a, const void *b, const void *bias,
+static double relative_error(const shape *s, const void *a, const void *b, const void *bias, const float *mask,
                              const void *c) {
     double difference = 0, size = 0;
+    int64_t width = s->width > 0 ? s->width : s->n;
     for (int64_t q = 0; q < s->batch; q++) {
         for (int64_t i = 0; i < s->m; i++) {
             for (int64_t j = 0; j < s->n; j++) {
                 double sum = s->bias ? at(bias, TRM_FLOAT32, j) : 0;
                 for (int64_t p = 0; p < s->k; p++) {
                     int64_t ia = q * s->m * s->k + (s->ta ? p * s->m + i : i * s->k + p);
-                    int64_t ib = q * s->k * s->n + (s->tb ? j * s->k + p : p * s->n + j);
+                    int64_t ib = q * s->k * width + (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
                     sum += at(a, s->type, ia) * at(b, s->type, ib);
                 }
+                sum = s->relu && sum < 0 ? 0 : sum;
+                sum = s->mask && mask[i * s->n + j] <= 0 ? 0 : sum;
                 double d = at(c, s->type, (q * s->m + i) * s->n + j) - sum;
                 difference += d * d;
                 size += sum * sum;
@@ -72,17 +77,25 @@ static double relative_error(const shape *s, const void *a, const void *b, const
     return sqrt(difference / size);
 }
 
-static void check(const shape *s) {
-    void *a = values(s->batch * s->m * s->k, s->type), *b = values(s->batch * s->k * s->n, s->type);
+static void check(const shape *given) {
+    shape filled = *given, *s = &filled;
+    s->type = s->type == TRM_DTYPE_NONE ? TRM_FLOAT32 : s->type;
+    int64_t width = s->width > 0 ? s->width : s->n;
+    void *a = values(s->batch * s->m * s->k, s->type), *b = values(s->batch * s->k * width, s->type);
+    float *mask = values(s->m * s->n, TRM_FLOAT32);
     void *bias = values(s->n, TRM_FLOAT32), *c = values(s->batch * s->m * s->n, s->type);
     trm_shape sa = trm_shape_of(s->batch, s->ta ? s->k : s->m, s->ta ? s->m : s->k);
-    trm_shape sb = trm_shape_of(s->batch, s->tb ? s->n : s->k, s->tb ? s->k : s->n);
+    trm_shape sb = trm_shape_of(s->batch, s->tb ? width : s->k, s->tb ? s->k : width);
     trm_shape sc = trm_shape_of(s->batch, s->m, s->n);
     if (s->linear) {
         sb = trm_shape_of(s->n, s->k);
+    } else if (s->batch == 1) {
+        sa = trm_shape_of(sa.dim[1], sa.dim[2]);
+        sb = trm_shape_of(sb.dim[1], sb.dim[2]);
+        sc = trm_shape_of(s->m, s->n);
     }
-    void *data[] = {NULL, a, b, bias, c};
-    trm_shape shapes[] = {sa, sa, sb, trm_shape_of(s->n), sc};
+    void *data[] = {NULL, a, b, s->mask ? (void *)mask : bias, c};
+    trm_shape shapes[] = {sa, sa, sb, s->mask ? sc : trm_shape_of(s->n), sc};
     trmi_buffer buffers[5] = {{0}};
     for (int i = 1; i < 5; i++) {
         buffers[i] = (trmi_buffer){.dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i],
@@ -90,9 +103,10 @@ static void check(const shape *s) {
                                    .offset = (int64_t)(intptr_t)data[i]};
     }
     static const int32_t inputs[] = {1, 2, 3}, output = 4;
-    trmi_attrs attrs = {.matmul = {.transpose_a = s->ta, .transpose_b = s->tb}};
+    trmi_attrs attrs = {.matmul = {.transpose_a = s->ta, .transpose_b = s->tb, .relu = s->relu,
+                                   .begin = s->begin, .columns = s->width > 0 ? s->n : 0}};
     trmi_step step = {.kind = TRMI_STEP_OP, .op_kind = s->linear ? TRMI_OP_LINEAR : TRMI_OP_MATMUL,
-                      .name = "product", .attrs = &attrs, .inputs_count = s->bias ? 3 : 2,
+                      .name = "product", .attrs = &attrs, .inputs_count = s->bias || s->mask ? 3 : 2,
                       .outputs_count = 1, .inputs = inputs, .outputs = &output};
     trm_program program = {.steps = &step, .steps_count = 1, .buffers = buffers, .buffers_count = 5};
     step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
@@ -103,7 +117,7 @@ static void check(const shape *s) {
     env.arena[TRMI_ARENA_SCRATCH] = trmi_alloc((size_t)step.scratch_bytes);
     memset(env.arena[TRMI_ARENA_SCRATCH], 0xFF, (size_t)step.scratch_bytes);
     CHECK_OK(kernel.run(&kernel, &env, &err), err);
-    double error = relative_error(s, a, b, bias, c);
+    double error = relative_error(s, a, b, bias, mask, c);
     if (!(error <= (s->type == TRM_BFLOAT16 ? 5e-3 : 2e-6))) {
         fail_msg("batch %d m %d n %d k %d %d%d: relative error %g", (int)s->batch, (int)s->m,
                  (int)s->n, (int)s->k, s->ta, s->tb, error);
@@ -113,6 +127,7 @@ static void check(const shape *s) {
     trmi_free(a);
     trmi_free(b);
     trmi_free(bias);
+    trmi_free(mask);
     trmi_free(c);
 }
 
@@ -132,7 +147,20 @@ static void linear(void **state) {
     }
 }
 
+/* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
+static void dense(void **state) {
+    for (int i = 0; i < 24; i++) {
+        check(&(shape){.batch = 1, .m = between(256, 700), .n = between(1, 140), .k = between(1, i % 6 == 0 ? 1700 : 90),
+                       .tb = true, .linear = true, .bias = i & 1, .relu = i >> 1 & 1});
+        int64_t n = between(1, 70), width = n + between(0, 40);
+        check(&(shape){.batch = 1, .m = between(1, 400), .n = n, .k = between(1, 300), .tb = i & 1, .mask = i >> 1 & 1,
+                       .width = i >> 2 & 1 ? width : 0, .begin = i >> 2 & 1 ? between(0, width - n) : 0});
+        check(&(shape){.batch = 1, .m = between(1, i % 6 == 0 ? 1200 : 60), .n = between(1, i % 5 == 0 ? 1100 : 60),
+                       .k = between(256, i % 4 == 0 ? 5000 : 900), .ta = true});
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear), cmocka_unit_test(dense)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

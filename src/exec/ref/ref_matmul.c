@@ -12,7 +12,7 @@ trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
             for (int64_t i = 0; i < in; i++) {
                 sum += trmi_ref_get(x, r * in + i) * trmi_ref_get(w, o * in + i);
             }
-            trmi_ref_set(y, r * out + o, sum);
+            trmi_ref_set(y, r * out + o, args->attrs->matmul.relu && sum < 0 ? 0 : sum);
         }
     }
     return TRM_OK;
@@ -26,15 +26,19 @@ trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     int64_t batch = rank == 3 ? c->shape.dim[0] : 1;
     int64_t m = c->shape.dim[rank - 2], n = c->shape.dim[rank - 1];
     int64_t k = a->shape.dim[ta ? rank - 2 : rank - 1];
+    int64_t width = b->shape.dim[tb ? rank - 2 : rank - 1], first = args->attrs->matmul.begin;
+    const trm_tensor *y = args->inputs_count > 2 ? &args->inputs[2] : NULL; /* of a ReLU */
     for (int64_t s = 0; s < batch; s++) {
         for (int64_t i = 0; i < m; i++) {
             for (int64_t j = 0; j < n; j++) {
                 double sum = 0;
                 for (int64_t p = 0; p < k; p++) {
                     sum += trmi_ref_get(a, s * m * k + (ta ? p * m + i : i * k + p)) *
-                           trmi_ref_get(b, s * k * n + (tb ? j * k + p : p * n + j));
+                           trmi_ref_get(b, s * k * width + (tb ? (first + j) * k + p : p * width + first + j));
                 }
-                trmi_ref_set(c, (s * m + i) * n + j, sum);
+                int64_t at = (s * m + i) * n + j;
+                bool closed = y != NULL && y->data != NULL && trmi_ref_get(y, at) <= 0;
+                trmi_ref_set(c, at, closed ? 0 : sum);
             }
         }
     }

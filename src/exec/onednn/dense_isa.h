@@ -1,0 +1,42 @@
+/* exec/onednn/dense_isa.h: register tiles of dense float32 products, one table per instruction set.
+ *
+ *      b panel: k x nr, packed          rows:     a[i * a_stride + p], rows of a matrix as they lie
+ *      +---------+                      columns:  a[p * TRMI_TILE_COLS + i], packed (A^T B)
+ *  a:  | sums in |
+ *      | regs    |  --end: + what is there, + bias, ReLU, mask-->  c[i * c_stride + j]
+ *      +---------+
+ */
+#ifndef TRMI_EXEC_ONEDNN_DENSE_ISA_H
+#define TRMI_EXEC_ONEDNN_DENSE_ISA_H
+
+#include "exec/onednn/gemm_isa.h"
+
+typedef struct trmi_dense_tile {
+    int rows, columns; /* 1 to mr, 1 to nr */
+    int64_t k;
+    const float *a;
+    int64_t a_stride;
+    const float *b;
+    float *c;
+    int64_t c_stride;
+    bool add;          /* onto c */
+    const float *bias; /* [columns]; NULL = none */
+    bool relu;         /* negative as 0; NaN stays, so that it is seen */
+    const float *mask; /* 0 where mask[i * mask_stride + j] <= 0: a ReLU's gradient; NULL = none */
+    int64_t mask_stride;
+} trmi_dense_tile;
+
+typedef struct trmi_dense_isa {
+    int mr, nr; /* as trmi_gemm's, whose packing they share */
+    void (*rows)(const trmi_dense_tile *tile);
+    void (*columns)(const trmi_dense_tile *tile);
+} trmi_dense_isa;
+
+extern const trmi_dense_isa trmi_dense_plain;
+#if defined(__x86_64__)
+extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512;
+#endif
+/* The best that this CPU runs. */
+const trmi_dense_isa *trmi_dense(void);
+
+#endif
