@@ -3,7 +3,7 @@
 
 usage: click_table.py [--trireme build/release/trireme] [--peer /work/shared/peers/wide_deep_tf.py] [--rounds 3] [--threads 2] [--steps 300]
 TensorFlow comes from ~/.cache/trireme-peers/tf (python3 -m venv it; pip install 'tensorflow==2.15.*' 'numpy<2'); without it only
-Trireme's lines are printed. The loss is the mean of what was reported over the last 40 steps of both, after the same number of samples.
+Trireme's lines are printed. Both rates are medians over windows of ten steps with what is between the steps. The loss is the mean of what was reported over the last 40 steps of both, after the same number of samples.
 """
 import argparse
 import json
@@ -47,7 +47,7 @@ def main():
     ours, theirs, our_loss, their_loss = [], [], [], []
     for _ in range(args.rounds):
         e = trireme(args, "widedeep", args.threads, args.steps - 2, "--preset", "peer")
-        ours.append(e["overall_samples_per_second"])
+        ours.append(e["window_samples_per_second"])
         our_loss.append(e["mean_loss"])
         if peer:
             rate, loss = tensorflow(args, python)
@@ -61,7 +61,7 @@ def main():
     else:
         print(f"  TensorFlow                 no {python} or no {args.peer}")
     dlrm = [trireme(args, "dlrm", 1, 20) for _ in range(args.rounds)]
-    rates = [e["overall_samples_per_second"] for e in dlrm]
+    rates = [e["window_samples_per_second"] for e in dlrm]
     print(f"DLRM, 26 tables of 100,000 x 16, bottom 13-512-256-64-16, top 367-512-256-1, Adagrad, batch {BATCH}, 1 thread")
     print(f"  Trireme                    {statistics.median(rates):9.0f} samples/s/core   ({min(rates):.0f} to {max(rates):.0f})")
 

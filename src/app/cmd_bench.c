@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_STEPS = 2, LOSSES = 40 };
+enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
 /* ---- bench train ----------------------------------------------------------------------------------- */
 
@@ -18,6 +18,8 @@ typedef struct stopwatch {
     double program_begin;
     double loss[LOSSES], warm_seconds, overall; /* of the last steps; when the warm ones ended; samples a second since */
     int64_t samples;
+    double *windows, window_begin; /* of WINDOW steps and what is between them, as TensorFlow's global_step/sec */
+    int64_t windows_count;
 } stopwatch;
 
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
@@ -29,6 +31,12 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     }
     w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
+    if (p->global_step >= WARM_STEPS && (int64_t)(p->global_step - WARM_STEPS) % WINDOW == 0) {
+        if (p->global_step > WARM_STEPS && w->windows_count < w->room / WINDOW) {
+            w->windows[w->windows_count++] = p->seconds - w->window_begin;
+        }
+        w->window_begin = p->seconds;
+    }
     if (p->global_step == WARM_STEPS) {
         w->warm_seconds = p->seconds;
     } else if (p->global_step > WARM_STEPS) {
@@ -76,6 +84,10 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
         }
         app_json_real("mean_loss", loss); /* of the last 40 steps: five times each batch */
         app_json_real("overall_samples_per_second", w->overall); /* what is between the steps included */
+        if (w->windows_count > 0) {
+            app_json_real("window_samples_per_second",
+                          images * WINDOW / app_summarise(w->windows, w->windows_count).median);
+        }
     } else {
         app_json_int("image_size", o->image_size);
     }
@@ -107,6 +119,7 @@ int app_run_bench_train(app_context *app) {
         return app_run_job(app);
     }
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
+    w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);
     app->o.retune = true;
     bool launched;
@@ -114,10 +127,11 @@ int app_run_bench_train(app_context *app) {
     trm_status status = app_launch_self(app, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         free(w.seconds);
+        free(w.windows);
         return code;
     }
     if (status == TRM_OK) {
-        status = w.seconds != NULL ? app_join(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
+        status = w.seconds != NULL && w.windows != NULL ? app_join(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
     }
     if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
         status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
@@ -145,6 +159,7 @@ int app_run_bench_train(app_context *app) {
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     free(w.seconds);
+    free(w.windows);
     app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }

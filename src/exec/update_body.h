@@ -129,19 +129,39 @@ RULE(lars)
 RULE(adagrad)
 RULE(ftrl)
 
-static void sum_rows(const float *from, const uint64_t *keys, int64_t count, int64_t ahead, int64_t width,
-                     float *sum) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t next = i + ROWS_AHEAD < count + ahead ? i + ROWS_AHEAD : count + ahead - 1;
-        __builtin_prefetch(from + (int64_t)(uint32_t)keys[next] * width);
-    }
+static inline void sum_row(const float *from, float *sum, int64_t width, bool first) {
     for (int64_t j = 0; j < width; j += VL) {
         int n = width - j < VL ? (int)(width - j) : VL;
-        vf total = vf_lanes(from + (int64_t)(uint32_t)keys[0] * width, j, 0, n);
-        for (int64_t i = 1; i < count; i++) {
-            total = vf_add(total, vf_lanes(from + (int64_t)(uint32_t)keys[i] * width, j, 0, n));
+        vf row = vf_lanes(from, j, 0, n);
+        vf_put_lanes(sum, j, 0, n, first ? row : vf_add(vf_lanes(sum, j, 0, n), row));
+    }
+}
+
+static inline void sum_rows_of(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
+                               const int64_t width, float *sums) {
+    uint32_t groups = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t ahead = i + ROWS_AHEAD < count ? i + ROWS_AHEAD : count - 1;
+        __builtin_prefetch(from + (int64_t)(uint32_t)keys[ahead] * width);
+        bool first = group[i] == groups;
+        groups += first;
+        sum_row(from + (int64_t)(uint32_t)keys[i] * width, sums + (int64_t)group[i] * width, width, first);
+    }
+}
+
+static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
+                     float *sums) {
+    uint32_t groups = 0;
+    if (width == 16) { /* the usual width: one vector or a few */
+        sum_rows_of(from, keys, group, count, 16, sums);
+    } else if (width > 1) {
+        sum_rows_of(from, keys, group, count, width, sums);
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            bool first = group[i] == groups;
+            groups += first;
+            sums[group[i]] = from[(uint32_t)keys[i]] + (first ? 0 : sums[group[i]]);
         }
-        vf_put_lanes(sum, j, 0, n, total);
     }
 }
 

@@ -32,10 +32,10 @@ typedef void (*trmi_rule_rows)(const trmi_rule *rule, float *w, const float *g, 
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS];
     trmi_rule_rows rows[TRMI_OPTIMIZERS];
-    /* sum[width] = rows of `from` [.., width] at the positions, the low halves of keys[0 .. count), in
-     * that order; the rows of the next `ahead` keys are fetched. */
-    void (*sum_rows)(const float *from, const uint64_t *keys, int64_t count, int64_t ahead, int64_t width,
-                     float *sum);
+    /* sums[group[i]][width] = the sum, in order, of the rows of `from` [.., width] at the positions, the low
+     * halves of keys[0 .. count). Groups are numbered as they first come. */
+    void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
+                     float *sums);
     /* Sum of squares in float: not finite when an element is not (or is too large to square). */
     float (*squares)(const float *x, int64_t count);
     void (*accumulate)(float *sum, const float *x, int64_t count, float scale, bool first);

@@ -1,9 +1,9 @@
 /* The optimiser on the rows of an embedding table that a batch used:
  *
- *      ids  [7 2 7 9]  --sort-->  2 | 7 7 | 9      groups of equal ids (update_sort.c)
- *      rows [a b c d]             b | a+c | d      summed in the batch's order
- *                                                  64 groups at a time: the rule runs over each row, or
- *                                                  over all of them gathered, where rows are narrow
+ *      ids  [7 2 7 9]  --groups-->  2 | 7 7 | 9      groups of equal ids, by bucket (update_group.c)
+ *      rows [a b c d]               b | a+c | d      summed in the batch's order
+ *                                                    64 groups at a time: the rule runs over each row, or
+ *                                                    over all of them gathered, where rows are narrow
  */
 #include "exec/update_state.h"
 
@@ -15,17 +15,18 @@
 
 enum {
     GROUPS = TRMI_UPDATE_GROUPS,
+    BUCKETS = TRMI_UPDATE_BUCKETS,
     NARROW = 16,  /* rows of fewer numbers are gathered */
     FIRST = 16,   /* rows of a chunk that nobody has prefetched yet */
-    ALONE = 8     /* chunks that are not worth waking threads for */
+    ALONE = 512   /* ids that are not worth waking threads for */
 };
 
 void trmi_update_rows_free(trmi_update_rows *rows) {
     trmi_free(rows->keys);
-    trmi_free(rows->spare);
-    trmi_free(rows->start);
+    trmi_free(rows->group);
+    trmi_free(rows->id);
+    trmi_free(rows->cells);
     trmi_free(rows->sums);
-    trmi_free(rows->squares);
     *rows = (trmi_update_rows){0};
 }
 
@@ -36,43 +37,21 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
     }
     trmi_update_rows_free(rows);
     rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
-    rows->spare = trmi_alloc((size_t)count * sizeof *rows->spare);
-    rows->start = trmi_alloc((size_t)(count + 1) * sizeof *rows->start);
+    rows->group = trmi_alloc((size_t)count * sizeof *rows->group);
+    rows->id = trmi_alloc((size_t)count * sizeof *rows->id);
+    rows->cells = trmi_alloc((size_t)trmi_update_cells(count) * sizeof *rows->cells);
     rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
-    rows->squares = trmi_alloc((size_t)(count / GROUPS + 1) * sizeof *rows->squares);
-    if (rows->keys == NULL || rows->spare == NULL || rows->start == NULL || rows->sums == NULL ||
-        rows->squares == NULL) {
+    if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
+        rows->sums == NULL) {
         trmi_update_rows_free(rows);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to sort %lld embedding ids", (long long)count);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
     }
     rows->capacity = count;
     rows->sums_capacity = count * width;
     return TRM_OK;
 }
 
-static int64_t chunks_of(const trmi_update_rows *order) { return (order->groups + GROUPS - 1) / GROUPS; }
-static int64_t chunk_end(const trmi_update_rows *order, int64_t chunk) {
-    return (chunk + 1) * GROUPS < order->groups ? (chunk + 1) * GROUPS : order->groups;
-}
-
 /* ---- before the update: sums and squares ----------------------------------------------------------- */
-
-static void sum_groups(const trmi_update *u, const trmi_update_rows *order, int64_t chunk,
-                       const float *rows, int64_t width, float *sums) {
-    int64_t last = order->start[chunk_end(order, chunk)];
-    for (int64_t group = chunk * GROUPS; group < chunk_end(order, chunk); group++) {
-        int64_t begin = order->start[group], end = order->start[group + 1];
-        if (width == 1) {
-            float sum = rows[(uint32_t)order->keys[begin]];
-            for (int64_t i = begin + 1; i < end; i++) {
-                sum += rows[(uint32_t)order->keys[i]];
-            }
-            sums[group] = sum;
-        } else {
-            u->kernels->sum_rows(rows, order->keys + begin, end - begin, last - end, width, sums + group * width);
-        }
-    }
-}
 
 static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
     float part = u->kernels->squares(x, count);
@@ -107,20 +86,20 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
     TRMI_TRY(trmi_update_rows_reserve(r, count, width, err));
     r->order = same_order(u, segment, ids, count, table_rows, width);
     if (r->order == NULL) {
-        TRMI_TRY(trmi_update_sort(r, ids, id_dtype, count, table_rows, err));
+        TRMI_TRY(trmi_update_group(r, ids, id_dtype, count, table_rows, err));
         r->order = r;
     }
-    int64_t chunks = chunks_of(r->order);
-#pragma omp parallel for schedule(dynamic, 4) if (chunks > ALONE)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        int64_t begin = chunk * GROUPS;
-        sum_groups(u, r->order, chunk, rows, width, r->sums);
-        r->squares[chunk] =
-            sum_of_squares(u, r->sums + begin * width, (chunk_end(r->order, chunk) - begin) * width);
+    const trmi_update_rows *order = r->order;
+#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        int64_t begin = order->begin[b];
+        float *sums = r->sums + begin * width;
+        u->kernels->sum_rows(rows, order->keys + begin, order->group + begin, order->begin[b + 1] - begin, width, sums);
+        r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
     }
     double squares = 0;
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        squares += r->squares[chunk];
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        squares += r->squares[b];
     }
     if (!isfinite(squares)) {
         u->rows_squares = 0;
@@ -166,12 +145,11 @@ static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *pa
     }
 }
 
-static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
-                         int64_t chunk, float *parameters, int64_t offset, int64_t width) {
-    int64_t at[GROUPS], begin = chunk * GROUPS, rows = chunk_end(r->order, chunk) - begin;
-    const float *sums = r->sums + begin * width;
+static void update_groups(const trmi_update *u, const trmi_rule *rule, const float *sums, const uint32_t *id,
+                          int64_t rows, float *parameters, int64_t offset, int64_t width) {
+    int64_t at[GROUPS];
     for (int64_t i = 0; i < rows; i++) {
-        at[i] = offset + (int64_t)(r->order->keys[r->order->start[begin + i]] >> 32) * width;
+        at[i] = offset + (int64_t)id[i] * width;
         if (width < NARROW || i < FIRST) {
             __builtin_prefetch(parameters + at[i], 1);
             for (int32_t s = 0; s < u->slots_count; s++) {
@@ -183,6 +161,16 @@ static void update_chunk(const trmi_update *u, const trmi_rule *rule, const trmi
         update_narrow(u, rule, parameters, sums, at, rows, width);
     } else {
         u->kernels->rows[u->options.kind](rule, parameters, sums, u->slots[0], u->slots[1], at, rows, width);
+    }
+}
+
+static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trmi_update_rows *r,
+                          int64_t bucket, float *parameters, int64_t offset, int64_t width) {
+    int64_t begin = r->order->begin[bucket], groups = r->order->groups[bucket];
+    for (int64_t first = 0; first < groups; first += GROUPS) {
+        int64_t rows = groups - first < GROUPS ? groups - first : GROUPS;
+        update_groups(u, rule, r->sums + (begin + first) * width, r->order->id + begin + first, rows, parameters,
+                      offset, width);
     }
 }
 
@@ -199,10 +187,10 @@ trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment
         return TRM_OK;
     }
     trmi_rule rule = trmi_update_rule(u, segment, learning_rate, step);
-    int64_t offset = u->segments[segment].offset, chunks = chunks_of(r->order);
-#pragma omp parallel for schedule(static) if (chunks > ALONE)
-    for (int64_t chunk = 0; chunk < chunks; chunk++) {
-        update_chunk(u, &rule, r, chunk, parameters, offset, width);
+    int64_t offset = u->segments[segment].offset;
+#pragma omp parallel for schedule(dynamic, 4) if (count > ALONE)
+    for (int64_t b = 0; b < BUCKETS; b++) {
+        update_bucket(u, &rule, r, b, parameters, offset, width);
     }
     return TRM_OK;
 }

@@ -14,22 +14,29 @@ typedef struct trmi_update_block {
     int32_t segment;
 } trmi_update_block;
 
-/* The rows of a step for one table, sorted by id: group i of equal ids is keys[start[i]] ..
- * keys[start[i + 1] - 1], in the order of the batch; its summed gradient is sums[i]. */
+enum {
+    TRMI_UPDATE_GROUPS = 64,  /* that are updated together */
+    TRMI_UPDATE_BUCKETS = 256 /* of ids, by their high bits */
+};
+
+/* The rows of a step for one table, their ids in buckets: keys[begin[b]] .. keys[begin[b + 1] - 1] are those of
+ * bucket b in the order of the batch, of groups[b] different ids: that of group g is id[begin[b] + g], its summed
+ * gradient sums[begin[b] + g]. */
 typedef struct trmi_update_rows trmi_update_rows;
 struct trmi_update_rows {
-    int64_t capacity, sums_capacity;
-    int64_t count, groups;
-    uint64_t *keys, *spare; /* id << 32 | position */
-    int64_t *start;
-    float *sums;     /* [groups][width] */
-    double *squares; /* by TRMI_UPDATE_GROUPS groups */
-    const trmi_update_rows *order; /* whose count, groups, keys and start hold: a table before this one
-                                    * that is read by the same ids is not sorted twice */
-    const void *ids;               /* what is sorted now; NULL = nothing */
+    int64_t capacity, sums_capacity, count;
+    uint64_t *keys;   /* id << 32 | position */
+    uint32_t *group;  /* by key: in its bucket */
+    uint32_t *id;
+    uint32_t *cells;  /* of the buckets' tables */
+    int64_t begin[TRMI_UPDATE_BUCKETS + 1], groups[TRMI_UPDATE_BUCKETS];
+    float *sums;      /* [count][width], with gaps between buckets */
+    double squares[TRMI_UPDATE_BUCKETS];
+    const trmi_update_rows *order; /* whose count, groups, keys and so on hold: a table before this one
+                                    * that is read by the same ids is not grouped twice */
+    const void *ids;               /* what is prepared now; NULL = nothing */
     uint64_t sweep;                /* trmi_update.sweeps when it was prepared */
 };
-enum { TRMI_UPDATE_GROUPS = 64 };
 
 struct trmi_update {
     trm_optimizer_options options; /* defaults filled in */
@@ -60,9 +67,11 @@ trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double le
 trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
                                     trm_error *err);
 void trmi_update_rows_free(trmi_update_rows *rows);
-/* update_sort.c: fills keys, start, count and groups; the room is there. `rows` of the table.
+/* update_group.c: fills keys, group, id, begin and groups; the room is there. `rows` of the table.
  *   error  INVALID: an id outside of it */
-trm_status trmi_update_sort(trmi_update_rows *rows, const void *ids, trm_dtype id_dtype,
-                            int64_t count, int64_t table_rows, trm_error *err);
+trm_status trmi_update_group(trmi_update_rows *rows, const void *ids, trm_dtype id_dtype,
+                             int64_t count, int64_t table_rows, trm_error *err);
+/* Cells for `count` keys. */
+int64_t trmi_update_cells(int64_t count);
 
 #endif

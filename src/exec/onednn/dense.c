@@ -18,7 +18,7 @@
 enum {
     DEPTH_MAX = 768,       /* k of a panel: it stays in the second-level cache */
     TASK_TILES = 8,
-    CHUNK = 256,           /* k of packed pieces */
+    CHUNK = 256,           /* k of packed pieces: they and the next ones as they lie fit the second-level cache */
     BLOCK = 512,           /* columns and rows of C in a task */
     SPLIT_DEPTH = 512,     /* k of a split at least */
     SPLITS = 8,
@@ -47,6 +47,20 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
+/* Rows that will be needed soon, asked for a slice at a time between tiles. */
+typedef struct ahead {
+    const float *base;
+    int64_t stride, rows, columns;
+} ahead;
+
+static void ask_for(const ahead *p, int64_t part, int64_t parts) {
+    for (int64_t r = cut(p->rows, parts, part); r < cut(p->rows, parts, part + 1); r++) {
+        for (int64_t j = 0; j < p->columns; j += 16) {
+            __builtin_prefetch(p->base + r * p->stride + j, 0, 2);
+        }
+    }
+}
+
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
 static int64_t prepare_rows(trmi_dense_plan *d) {
@@ -54,7 +68,7 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
     int64_t mr = d->isa->mr, share = trmi_round_up(parts_of(p->m, 4 * d->threads), mr);
     d->blocks = parts_of(p->k, DEPTH_MAX);
     d->task_rows = trmi_max_i64(2 * mr, trmi_min_i64(TASK_TILES * mr, share));
-    d->tasks = parts_of(p->m, d->task_rows);
+    d->tasks = trmi_round_up(parts_of(p->m, d->task_rows), d->threads); /* so that all end together */
     d->shared_floats = d->panels * d->isa->nr * p->k;
     return d->shared_floats * 4;
 }
@@ -85,11 +99,14 @@ static void run_task(const trmi_dense_plan *d, const float *a, float *packed, co
                      const float *mask, float *c, int64_t task) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, begin = cut(p->m, d->tasks, task), rows = cut(p->m, d->tasks, task + 1) - begin;
-    int64_t tiles = parts_of(rows, d->isa->mr);
+    int64_t tiles = parts_of(rows, d->isa->mr); /* 0 of a task without rows */
+    int64_t end = cut(p->m, d->tasks, trmi_min_i64(task + 2, d->tasks));
+    ahead soon = {a + (begin + rows) * p->k, p->k, end - begin - rows, p->k};
     for (int64_t block = 0; block < d->blocks; block++) {
         int64_t depth_begin = cut(p->k, d->blocks, block);
         bool last = block + 1 == d->blocks;
         for (int64_t j = 0; j < d->panels; j++) {
+            ask_for(&soon, block * d->panels + j, d->blocks * d->panels);
             trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->n - j * nr),
                                  .k = cut(p->k, d->blocks, block + 1) - depth_begin,
                                  .a_stride = p->k,
@@ -116,7 +133,7 @@ static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, c
 #pragma omp parallel num_threads(d->threads)
     {
         pack_b(d, b, packed);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(static)
         for (int64_t i = 0; i < d->tasks; i++) {
             run_task(d, a, packed, bias, mask, c, i);
         }
@@ -148,7 +165,8 @@ static int64_t column_cut(const trmi_dense_plan *d, int64_t i) {
     return trmi_min_i64(d->problem.n, cut(d->panels, d->n_blocks, i) * d->isa->nr);
 }
 
-static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, int64_t depth, int64_t m,
+/* `next`: of chunks: the depth of this one's successor, which is asked for meanwhile; 0 = none. */
+static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, int64_t depth, int64_t next, int64_t m,
                       int64_t n, float *c, bool add, float *room) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, tiles = parts_of(m, d->isa->mr), height = parts_of(m, tiles);
@@ -161,7 +179,10 @@ static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, 
         d->pack->deal(packed_b, r, b_panel, (int)nr, (int)nr, b + r * p->n, TRM_FLOAT32, n);
         d->pack->deal(packed_a, r, a_panel, (int)height, TRMI_TILE_COLS, a + r * p->m, TRM_FLOAT32, m);
     }
+    ahead soon_a = {a + depth * p->m, p->m, next, m}, soon_b = {b + depth * p->n, p->n, next, n};
     for (int64_t i = 0; i < tiles; i++) {
+        ask_for(&soon_a, i, tiles);
+        ask_for(&soon_b, i, tiles);
         trmi_dense_tile t = {.k = depth,
                              .rows = (int)trmi_min_i64(height, m - i * height),
                              .a = packed_a + i * a_panel,
@@ -185,7 +206,8 @@ static void run_block(const trmi_dense_plan *d, const float *a, const float *b, 
     int64_t begin = cut(p->k, d->splits, split), depth = cut(p->k, d->splits, split + 1) - begin;
     for (int64_t i = 0; i < d->blocks; i++) {
         int64_t first = begin + cut(depth, d->blocks, i), last = begin + cut(depth, d->blocks, i + 1);
-        run_chunk(d, a + first * p->m + row, b + first * p->n + column, last - first, rows, columns,
+        int64_t next = i + 1 < d->blocks ? begin + cut(depth, d->blocks, i + 2) - last : 0;
+        run_chunk(d, a + first * p->m + row, b + first * p->n + column, last - first, next, rows, columns,
                   sums + (split * p->m + row) * p->n + column, i > 0, room);
     }
 }

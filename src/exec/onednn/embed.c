@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { AHEAD = 8, PARTS = 64 };
+enum { AHEAD = 32, PARTS = 64 }; /* rows asked for ahead: a miss lasts as long as a few dozen copies */
 
 static int64_t id_at(const void *ids, bool wide, int64_t i) {
     return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
