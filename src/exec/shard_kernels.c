@@ -153,11 +153,12 @@ void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *bo
 
 typedef struct exchange_state {
     const trmi_exchange *what;
+    trm_collective_kind whole; /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
     trm_dtype dtype;
     walk own;           /* input -> output, of this rank's own share */
     bool has_own, fill; /* fill: some of the output is nobody's, or is added to */
     walk *send, *recv;  /* [members] */
-    int64_t *counts;    /* [4 * members]: send, receive, their displacements */
+    int64_t *counts;    /* [5 * members]: send, receive, their displacements; elements of the parts of `whole` */
 } exchange_state;
 
 void trmi_shard_staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
@@ -215,6 +216,19 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_env *env, trm_er
     return TRM_OK;
 }
 
+/* Parts that lie one behind the other in memory, in the order of the members. */
+static trm_status run_whole(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
+    const exchange_state *s = k->state;
+    if (s->what->add && trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
+        return run_exchange(k, env, err);
+    }
+    const trm_collective op = {.kind = s->whole, .send = trmi_kernel_input(k, env, 0), .recv = trmi_kernel_output(k, env, 0),
+                               .dtype = s->dtype, .counts = s->counts + 4 * s->what->members,
+                               .reduce = s->whole == TRM_REDUCE_SCATTERV ? TRM_REDUCE_SUM : TRM_REDUCE_NONE,
+                               .tag = k->step->name};
+    return trm_comm_run(env->shard->groups[s->what->axes].comm, &op, err);
+}
+
 static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buffer *out) {
     const trmi_exchange *what = s->what;
     int64_t from[TRM_MAX_RANK], to[TRM_MAX_RANK], covered = 0;
@@ -249,12 +263,49 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
     s->fill = what->add || covered < trmi_box_count(wants);
 }
 
+/* Are `parts` the whole box, cut along its outermost dimension in memory, in order? */
+static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole, const int64_t *stride) {
+    int32_t along = -1;
+    for (int32_t d = 0; d < whole->rank; d++) {
+        bool outer = whole->end[d] - whole->begin[d] > 1 && (along < 0 || stride[d] > stride[along]);
+        along = outer ? d : along;
+    }
+    for (int32_t m = 0; along >= 0 && m < count; m++) {
+        int64_t begin = m == 0 ? whole->begin[along] : parts[m - 1].end[along];
+        for (int32_t d = 0; d < whole->rank; d++) {
+            bool all = parts[m].begin[d] == whole->begin[d] && parts[m].end[d] == whole->end[d];
+            bool fits = d == along ? parts[m].begin[d] == begin : all;
+            if (parts[m].rank != whole->rank || !fits) {
+                return false;
+            }
+        }
+    }
+    return along >= 0 && parts[count - 1].end[along] == whole->end[along];
+}
+
+/* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not depend on the number of
+ * ranks keep the order of the exchange. */
+static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in, const trmi_buffer *out) {
+    const trmi_box *one = what->add ? what->wants : what->has, *all = what->add ? what->has : what->wants;
+    int64_t stride[TRM_MAX_RANK];
+    bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights && in->dtype == out->dtype &&
+                trmi_box_equal(&what->held, &what->has[what->self]);
+    for (int32_t m = 0; same && m < what->members; m++) {
+        same = trmi_box_equal(&all[m], &all[0]);
+    }
+    if (!same || all[0].rank < 1) {
+        return TRM_COLLECTIVE_NONE;
+    }
+    strides_of(&all[0], in->layout, in->weights, stride);
+    return in_order(one, what->members, &all[0], stride) ? (what->add ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV) : TRM_COLLECTIVE_NONE;
+}
+
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     const trmi_exchange *what = k->step->attrs->exchange.what;
     size_t n = (size_t)what->members;
-    exchange_state *s = trmi_alloc(sizeof *s + n * (2 * sizeof(walk) + 4 * sizeof(int64_t)));
+    exchange_state *s = trmi_alloc(sizeof *s + n * (2 * sizeof(walk) + 5 * sizeof(int64_t)));
     if (s == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", k->step->name);
     }
@@ -267,6 +318,13 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     k->state = s;
     k->destroy = destroy;
     k->run = run_exchange;
+    s->whole = whole_of(what, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
+    if (s->whole != TRM_COLLECTIVE_NONE) {
+        for (size_t m = 0; m < n; m++) {
+            s->counts[4 * n + m] = trmi_box_count(what->add ? &what->wants[m] : &what->has[m]);
+        }
+        k->run = run_whole;
+    }
     return TRM_OK;
 }
 
