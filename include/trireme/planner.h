@@ -34,10 +34,17 @@ typedef struct trm_planner_options {
     bool no_measure;      /* operators by the machine's measured rates only */
     bool no_frontier;
     double measure_seconds; /* at most about so long for operators; 0 = 30 */
+    /* Ranks of this machine, as many as are planned for: operators are then measured on all of them at once, and
+     * messages between them (unless `links` says what those cost). Rank 0 plans, the others measure what it asks for.
+     * Borrowed; NULL = operators are measured on this process alone. */
+    trm_comm *comm;
+    bool refresh;           /* measure again what is kept in the cache directory */
+    int32_t others;         /* so many more plans for trm_planner_plan, apart in predicted time: to be tried */
 } trm_planner_options;
 
 /* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
  * times that. `parallel` is ignored.
+ * Collective with a communicator: *out is NULL on ranks other than 0, and the error is rank 0's cause or their own.
  *   owns   caller; `model`, its data and contexts are borrowed until destroy
  *   error  INVALID (names, meshes, links, plan: what was expected), NOMEM, those of the network */
 TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *model,
@@ -68,10 +75,15 @@ TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *
 TRM_API char *trm_planner_report(const trm_planner *planner, bool json);
 TRM_API char *trm_planner_svg(const trm_planner *planner);
 TRM_API char *trm_planner_dot(const trm_planner *planner);
+typedef struct trm_planner_candidate {
+    const char *name;    /* "data parallel"; the planner's */
+    double step_seconds; /* predicted */
+    double bytes;        /* of rank 0's compiled program; 0: it does not compile */
+} trm_planner_candidate;
 /* The plan as a file that can be read, changed, pinned and given to training. Index 0: the chosen one; then other
- * good plans and the baselines, by rising predicted time. NULL: no such. *step_seconds, *name may be NULL.
- *   owns  text: caller, trm_string_free; *name: the planner */
-TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, double *step_seconds, const char **name);
+ * good plans and the baselines, by rising predicted time. NULL: no such. `about` may be NULL.
+ *   owns  text: caller, trm_string_free */
+TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, trm_planner_candidate *about);
 TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file, trm_error *err);
 
 typedef struct trm_simulation_options {
@@ -86,15 +98,20 @@ TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner, const
                                                      char **text, trm_error *err);
 
 typedef struct trm_planner_run_result {
-    double seconds; /* of a step: the median, as the slowest rank has it */
+    double seconds; /* of a step, as the slowest rank has it: the lower quartile, what others do to this machine counts
+                       little then; costs are measured alike */
+    double median_seconds;
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, total_bytes; /* of this rank */
     float loss;
 } trm_planner_run_result;
+typedef void (*trm_planner_profile)(void *context, const char *phase, const char *name, const char *kind, double seconds);
 /* Runs a plan for a few steps on random data: what the prediction is held against. Collective; `plan` is the text
- * of a plan file for the communicator's ranks, `model` as for trm_planner_create.
+ * of a plan file for the communicator's ranks, `model` as for trm_planner_create. With `profile` each step of this rank's
+ * program is handed to it with its seconds (phase "update": the optimiser), after the steps were timed.
  *   error  INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of peers */
 TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
-                                                int32_t steps, trm_planner_run_result *out, trm_error *err);
+                                                int32_t steps, trm_planner_profile profile, void *context,
+                                                trm_planner_run_result *out, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -68,7 +68,8 @@ typedef struct app_options {
     /* planning */
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;
-    bool plan_no_measure, plan_validate;
+    bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
+    int64_t plan_others;
     double plan_straggler, tolerance;
     bool bitwise;
     int64_t plan_largest;

@@ -37,7 +37,8 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     app_json_text("bench", "split");
     app_json_text("plan", path);
     app_json_int("ranks", app_rank_count(app));
-    app_json_real("median_seconds", r->seconds);
+    app_json_real("seconds", r->seconds);
+    app_json_real("median_seconds", r->median_seconds);
     app_json_int("repeats", app->o.repeats);
     app_json_int("parameter_bytes", r->parameter_bytes);
     app_json_int("gradient_bytes", r->gradient_bytes);
@@ -47,6 +48,14 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     app_json_real("loss", r->loss);
     app_json_machine(0);
     app_json_close();
+}
+
+static void tell_step(void *context, const char *phase, const char *name, const char *kind, double seconds) {
+    (void)context;
+    app_say("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
+}
+static void skip_step(void *context, const char *phase, const char *name, const char *kind, double seconds) {
+    (void)context, (void)phase, (void)name, (void)kind, (void)seconds;
 }
 
 static trm_status measure(app_context *app, trm_error *err) {
@@ -67,7 +76,9 @@ static trm_status measure(app_context *app, trm_error *err) {
         at += length + (at[length] == ',');
         trm_planner_run_result result;
         status = read_plan(path, &plan, err);
-        status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats, &result, err) : status;
+        status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
+                                                         app->o.plan_profile && app_rank(app) == 0 ? tell_step : app->o.plan_profile ? skip_step : NULL,
+                                                         app, &result, err) : status;
         free(plan);
         if (status == TRM_OK) {
             tell(app, path, &result);

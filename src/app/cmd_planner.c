@@ -11,78 +11,6 @@
 
 enum { MEASURED_RANKS = 8 };
 
-/* ---- links of this machine ------------------------------------------------------------------------------- */
-
-static const char *const OPS[] = {"allreduce", "allgather", "reducescatter", "alltoall"};
-
-/* "points OP RANKS bytes:us ..." from `bench comm` of so many ranks, appended to the file. Logs go to `folder`. */
-static trm_status bench_op(const char *op, int64_t ranks, const char *folder, FILE *out, trm_error *err) {
-    char self[512], command[1500], line[2048];
-    trm_status status = app_own_path(self, sizeof self, err);
-    if (status != TRM_OK) {
-        return status;
-    }
-    snprintf(command, sizeof command, "cd '%s' && '%s' bench comm -n %lld --op %s --sizes 4K,64K,1M,8M,32M --json --quiet 2>/dev/null",
-             folder, self, (long long)ranks, op);
-    FILE *in = popen(command, "r");
-    if (in == NULL) {
-        return app_fail(err, TRM_IO, "bench comm cannot be started: %s", strerror(errno));
-    }
-    int points = 0;
-    while (fgets(line, sizeof line, in) != NULL) {
-        const char *bytes = strstr(line, "\"bytes\":"), *us = strstr(line, "\"microseconds\":");
-        if (bytes != NULL && us != NULL) {
-            if (points++ == 0) {
-                fprintf(out, "points %s %lld", op, (long long)ranks);
-            }
-            fprintf(out, " %lld:%.3f", atoll(bytes + 8), strtod(us + 15, NULL));
-        }
-    }
-    fputc('\n', out);
-    if (pclose(in) != 0 || points < 2) {
-        return app_fail(err, TRM_INTERNAL, "messages between %lld ranks could not be measured: try `trireme bench comm -n %lld`, "
-                        "or --links guess", (long long)ranks, (long long)ranks);
-    }
-    return TRM_OK;
-}
-
-/* Measured once a machine and rank count, kept in the cache. */
-static trm_status links_here(int64_t ranks, char **text, trm_error *err) {
-    trm_machine machine;
-    char path[400], fresh[430];
-    trm_machine_ask(&machine);
-    if (machine.cache[0] == '\0') {
-        return TRM_OK; /* guesses */
-    }
-    snprintf(path, sizeof path, "%s/links-%s-%d-of-%lld.txt", machine.cache, machine.host, (int)machine.cores, (long long)ranks);
-    if (access(path, R_OK) == 0) {
-        return app_read_text(path, text, err);
-    }
-    app_note("measuring messages between ranks of this machine, once ...\n");
-    snprintf(fresh, sizeof fresh, "%s.%ld", path, (long)getpid());
-    FILE *out = fopen(fresh, "wb");
-    if (out == NULL) {
-        return app_fail(err, TRM_IO, "%.200s: %s", fresh, strerror(errno));
-    }
-    fprintf(out, "# messages of %lld ranks on %s, measured by trireme plan\nlevel host %lld 5 4\ncores %d\noverlap %d\n",
-            (long long)ranks, machine.cpu, (long long)ranks, (int)machine.cores, ranks < machine.cores);
-    trm_status status = TRM_OK;
-    for (int64_t p = 2; p <= ranks; p++) {
-        for (size_t i = 0; status == TRM_OK && ranks % p == 0 && i < sizeof OPS / sizeof OPS[0]; i++) {
-            status = bench_op(OPS[i], p, machine.cache, out, err);
-        }
-    }
-    bool ok = fclose(out) == 0;
-    if (status == TRM_OK && (!ok || rename(fresh, path) != 0)) {
-        status = app_fail(err, TRM_IO, "%.200s cannot be written: %s", path, strerror(errno));
-    }
-    if (status != TRM_OK) {
-        remove(fresh);
-        return status;
-    }
-    return app_read_text(path, text, err);
-}
-
 /* Of the mesh, if it is one: the library says what is wrong with it. */
 static int64_t ranks_of(const app_options *o) {
     int64_t ranks = 1;
@@ -123,6 +51,12 @@ static void stop(planning *p) {
     free(p->given);
 }
 
+/* Ranks of this machine measure, all of them at once; without them costs are guessed, or given. */
+static bool measured_here(const app_context *app, int64_t ranks) {
+    bool links = app->o.plan_links != NULL;
+    return !links && !app->o.plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS;
+}
+
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
     const app_options *o = &app->o;
     memset(p, 0, sizeof *p);
@@ -134,19 +68,18 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status == TRM_OK && o->plan_given != NULL) {
         status = app_read_text(o->plan_given, &p->given, err);
     }
-    int64_t ranks = ranks_of(o);
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_links != NULL && !guess) {
         status = app_read_text(o->plan_links, &p->links, err);
-    } else if (status == TRM_OK && !guess && !simulate && !o->plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS) {
-        status = links_here(ranks, &p->links, err);
     }
     if (status != TRM_OK) {
         return status;
     }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks, .hosts = (int32_t)o->plan_hosts, .mesh = o->plan_mesh,
                                          .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links,
-                                         .plan = p->given, .no_measure = o->plan_no_measure, .no_frontier = simulate};
+                                         .plan = p->given, .no_measure = o->plan_no_measure, .no_frontier = simulate,
+                                         .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
+                                         .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
 
@@ -163,31 +96,56 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     return status;
 }
 
-int app_run_planner(app_context *app) {
-    trm_error err;
+/* Rank 0, or the only process. */
+static trm_status tell(app_context *app, planning *p, trm_planner_info *info, trm_error *err) {
+    char *report = trm_planner_report(p->planner, app_out.json);
+    if (report == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for the report");
+    }
+    app_say("%s", report);
+    app_json_line(report);
+    trm_string_free(report);
+    trm_planner_describe(p->planner, info);
+    return save(&app->o, p->planner, err);
+}
+
+static trm_status run_planner(app_context *app, trm_error *err) {
     planning p;
     trm_planner_info info = {.infeasible = false};
-    trm_status status = begin(app, false, &p, &err);
-    char *report = NULL;
-    if (status == TRM_OK) {
-        report = trm_planner_report(p.planner, app_out.json);
-        status = report != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory for the report");
+    trm_status status = begin(app, false, &p, err);
+    if (status == TRM_OK && p.planner != NULL) {
+        status = tell(app, &p, &info, err);
     }
-    if (status == TRM_OK) {
-        app_say("%s", report);
-        app_json_line(report);
-        trm_planner_describe(p.planner, &info);
-        status = save(&app->o, p.planner, &err);
-    }
-    if (status == TRM_OK && app->o.plan_validate && info.ranks > 1 && !info.infeasible) {
-        status = app_validate(app, p.planner, &err);
+    if (status == TRM_OK && app->o.plan_validate) {
+        status = app_validate(app, p.planner, &p.model, err);
     }
     if (status == TRM_OK && info.infeasible) {
-        status = app_fail(&err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
+        status = app_fail(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
                           (double)app->o.plan_memory / 1e9, info.memory_bytes / 1e9);
     }
-    trm_string_free(report);
     stop(&p);
+    return status;
+}
+
+int app_run_planner(app_context *app) {
+    trm_error err;
+    bool launched = false;
+    int code = 0;
+    int64_t ranks = ranks_of(&app->o);
+    trm_status status = TRM_OK;
+    bool here = measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
+    if (app->o.plan_validate && !here) {
+        status = app_fail(&err, TRM_INVALID, "--validate runs the plans on ranks of this machine: -n 2 to %d", MEASURED_RANKS);
+    } else if (here) {
+        app->o.ranks = ranks;
+        status = app_launch_self(app, &launched, &code, &err);
+    }
+    if (launched && status == TRM_OK) {
+        return code;
+    }
+    status = status == TRM_OK && here ? app_join(app, &err) : status;
+    status = status == TRM_OK ? run_planner(app, &err) : status;
+    app_leave(app);
     return status == TRM_OK ? 0 : app_report(&err);
 }
 

@@ -1,95 +1,77 @@
-/* plan --validate: the best plans and the baselines are run for a few steps, and the predictions held against them. */
+/* plan --validate: the best plans, the baselines and others are run for a few steps, and predictions held against them.
+ * All ranks that measured run every plan; they go through the list twice, back and forth. */
 #include "app/app.h"
 #include "app/planning.h"
 
-#include "trireme/machine.h"
-
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { PLANS_MAX = 24 };
+enum { PLANS_MAX = 96, ROUNDS = 2 };
 
 typedef struct trial {
-    char name[64], path[300];
-    double predicted, measured, bytes;
+    char name[64];
+    double predicted, measured, predicted_bytes, bytes;
 } trial;
 
-/* The plans as files in `folder`; how many. */
-static int write_plans(const trm_planner *planner, const char *folder, trial *trials, trm_error *err) {
-    int count = 0;
-    for (; count < PLANS_MAX; count++) {
-        const char *name;
-        char *text = trm_planner_plan(planner, count, &trials[count].predicted, &name);
-        if (text == NULL) {
-            break;
-        }
-        trial *t = &trials[count];
-        snprintf(t->name, sizeof t->name, "%s", name);
-        snprintf(t->path, sizeof t->path, "%s/plan%d.txt", folder, count);
-        FILE *file = fopen(t->path, "wb");
-        bool ok = file != NULL && fputs(text, file) >= 0;
-        ok = file != NULL && fclose(file) == 0 && ok;
-        trm_string_free(text);
-        if (!ok) {
-            (void)app_fail(err, TRM_IO, "%.200s: %s", t->path, strerror(errno));
-            return -1;
-        }
-    }
-    return count;
-}
+/* ---- every rank ------------------------------------------------------------------------------------------ */
 
-/* The flags of the network and the back-end, for the ranks. */
-static void shape_flags(const app_context *app, int threads, char *text, size_t size) {
-    const app_options *o = &app->o;
-    size_t used = (size_t)snprintf(text, size, "--batch-size %lld --image-size %lld --stem %s --loss %s --precision %s --optimizer %s "
-                                   "--threads %d", (long long)o->batch_size, (long long)o->image_size, o->stem, o->loss,
-                                   o->precision, o->optimizer, threads);
-    if (o->classes > 0 && used < size) {
-        used += (size_t)snprintf(text + used, size - used, " --classes %lld", (long long)o->classes);
-    }
-    if (o->backend != NULL && used < size) {
-        snprintf(text + used, size - used, " --backend %s", o->backend);
-    }
-}
-
-static trm_status run(app_context *app, const char *folder, int64_t ranks, trial *trials, int count, trm_error *err) {
-    char self[512], flags[512], line[4096];
-    static char command[16384];
-    trm_machine machine;
-    trm_machine_ask(&machine);
-    int64_t threads = app->o.threads > 0 ? app->o.threads : machine.cores / ranks;
-    trm_status status = app_own_path(self, sizeof self, err);
-    if (status != TRM_OK) {
+/* Rank 0's text on all ranks; NULL there is NULL here. */
+static trm_status share(app_context *app, char **text, trm_error *err) {
+    int64_t length = *text != NULL ? (int64_t)strlen(*text) : -1;
+    trm_comm *comm = app_comm(app);
+    trm_status status = comm != NULL ? trm_comm_broadcast(comm, &length, 1, TRM_INT64, 0, err) : TRM_OK;
+    if (status != TRM_OK || length < 0 || comm == NULL) {
         return status;
     }
-    shape_flags(app, (int)(threads < 1 ? 1 : threads), flags, sizeof flags);
-    size_t used = (size_t)snprintf(command, sizeof command, "cd '%s' && '%s' bench split '%s' -n %lld %s --repeats %lld --json --quiet --plans ",
-                                   folder, self, app->parsed.arguments[0], (long long)ranks, flags, (long long)app->o.repeats);
-    for (int i = 0; i < count && used < sizeof command; i++) {
-        used += (size_t)snprintf(command + used, sizeof command - used, "%s%s", i ? "," : "", trials[i].path);
+    if (app_rank(app) != 0) {
+        *text = calloc((size_t)length + 1, 1);
     }
-    FILE *in = popen(command, "r");
-    if (in == NULL) {
-        return app_fail(err, TRM_IO, "bench split cannot be started: %s", strerror(errno));
+    if (*text == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for a plan");
     }
-    int done = 0;
-    while (fgets(line, sizeof line, in) != NULL) {
-        const char *seconds = strstr(line, "\"median_seconds\":"), *bytes = strstr(line, "\"total_bytes\":");
-        if (seconds != NULL && bytes != NULL && done < count) {
-            trials[done].measured = strtod(seconds + 17, NULL);
-            trials[done++].bytes = strtod(bytes + 14, NULL);
-            app_status_line("ran %d of %d plans", done, count);
+    return trm_comm_broadcast(comm, *text, length, TRM_UINT8, 0, err);
+}
+
+static trm_status run(app_context *app, const trm_planner *planner, const trm_model_options *model, trial *trials, int *count,
+                      trm_error *err) {
+    trm_status status = TRM_OK;
+    for (int round = 0; status == TRM_OK && round < ROUNDS; round++) {
+        for (int i = 0; status == TRM_OK && (round == 0 ? i < PLANS_MAX : i < *count); i++) {
+            int index = round % 2 == 0 ? i : *count - 1 - i;
+            trm_planner_candidate about;
+            trm_planner_run_result result;
+            char *text = planner != NULL ? trm_planner_plan(planner, index, round == 0 ? &about : NULL) : NULL;
+            status = share(app, &text, err);
+            if (status != TRM_OK || text == NULL) {
+                trm_string_free(text);
+                break;
+            }
+            trial *t = &trials[index];
+            status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL, &result, err);
+            trm_string_free(text);
+            if (status != TRM_OK) {
+                break;
+            }
+            if (round == 0) {
+                *count = i + 1;
+                if (planner != NULL) {
+                    snprintf(t->name, sizeof t->name, "%s", about.name);
+                    t->predicted = about.step_seconds;
+                    t->predicted_bytes = about.bytes;
+                }
+                t->measured = result.seconds;
+                t->bytes = (double)result.total_bytes;
+            }
+            t->measured = fmin(t->measured, result.seconds);
+            app_status_line("ran %d plans", i + 1);
         }
     }
-    int code = pclose(in);
-    return code == 0 && done == count ? TRM_OK
-                                      : app_fail(err, TRM_INTERNAL, "%d of %d plans ran; try `trireme bench split`: its message is above",
-                                                 done, count);
+    return status;
 }
+
+/* ---- figures ----------------------------------------------------------------------------------------------- */
 
 /* Pairs that both orders agree on, less those they do not, over all. */
 static double kendall(const trial *t, int count) {
@@ -104,33 +86,35 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
-static void tell(const trial *t, int count, const trm_planner_info *info) {
-    double error = 0, best = t[0].measured;
-    app_say("\n%-40s %14s %14s %8s\n", "as it runs", "predicted ms", "measured ms", "error");
+static void tell(const trial *t, int count, int ranks) {
+    double error = 0, best = t[0].measured, memory = 0;
+    app_say("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms", "error", "predicted MB", "measured MB", "error");
     for (int i = 0; i < count; i++) {
-        double off = t[i].predicted / t[i].measured - 1;
+        double off = t[i].predicted / t[i].measured - 1, bytes = t[i].predicted_bytes / t[i].bytes - 1;
         error += fabs(off) / count;
+        memory = fmax(memory, fabs(bytes));
         best = fmin(best, t[i].measured);
-        app_say("%-40s %14.3f %14.3f %+7.1f%%\n", i == 0 ? "the chosen plan" : t[i].name, t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off);
+        app_say("%-36s %13.3f %13.3f %+7.1f%% %12.1f %12.1f %+7.1f%%\n", t[i].name, t[i].predicted * 1e3, t[i].measured * 1e3, 100 * off,
+                t[i].predicted_bytes / 1e6, t[i].bytes / 1e6, 100 * bytes);
     }
     double regret = t[0].measured / best - 1, tau = kendall(t, count);
-    app_say("mean error %.1f %%, Kendall's tau %.3f, regret of the chosen plan %.1f %%, %d plans\n", 100 * error, tau, 100 * regret, count);
-    app_say("memory of the chosen plan: %.1f MB compiled, %.1f MB as it ran (%+.1f%%), libraries and page ends included\n",
-            info->compiled_bytes / 1e6, t[0].bytes / 1e6, 100 * (t[0].bytes / info->compiled_bytes - 1));
+    app_say("mean error %.1f %%, Kendall's tau %.3f, regret of the chosen plan %.1f %%, memory at most %.1f %% off; %d plans\n",
+            100 * error, tau, 100 * regret, 100 * memory, count);
     app_json_open();
     app_json_text("event", "validate");
-    app_json_real("compiled_bytes", info->compiled_bytes);
-    app_json_real("measured_bytes", t[0].bytes);
+    app_json_int("ranks", ranks);
     app_json_int("plans", count);
     app_json_real("mape", error);
     app_json_real("kendall_tau", tau);
     app_json_real("regret", regret);
+    app_json_real("memory_error", memory);
     app_json_open_array("runs");
     for (int i = 0; i < count; i++) {
         app_json_open_item();
-        app_json_text("name", i == 0 ? "the chosen plan" : t[i].name);
+        app_json_text("name", t[i].name);
         app_json_real("predicted_seconds", t[i].predicted);
         app_json_real("measured_seconds", t[i].measured);
+        app_json_real("predicted_bytes", t[i].predicted_bytes);
         app_json_real("measured_bytes", t[i].bytes);
         app_json_close_item();
     }
@@ -138,24 +122,16 @@ static void tell(const trial *t, int count, const trm_planner_info *info) {
     app_json_close();
 }
 
-trm_status app_validate(app_context *app, const trm_planner *planner, trm_error *err) {
-    trial trials[PLANS_MAX];
-    trm_planner_info info;
-    char folder[] = "/tmp/trireme-validate.XXXXXX", remove_all[64];
-    memset(trials, 0, sizeof trials);
-    trm_planner_describe(planner, &info);
-    if (mkdtemp(folder) == NULL) {
-        return app_fail(err, TRM_IO, "%s: %s", folder, strerror(errno));
+trm_status app_validate(app_context *app, const trm_planner *planner, const trm_model_options *model, trm_error *err) {
+    trial *trials = calloc(PLANS_MAX, sizeof *trials);
+    int count = 0;
+    if (trials == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory to run plans");
     }
-    int count = write_plans(planner, folder, trials, err);
-    trm_status status = count < 0 ? (trm_status)err->status : TRM_OK;
-    status = status == TRM_OK ? run(app, folder, info.ranks, trials, count, err) : status;
-    if (status == TRM_OK) {
-        tell(trials, count, &info);
+    trm_status status = run(app, planner, model, trials, &count, err);
+    if (status == TRM_OK && planner != NULL && count > 0) {
+        tell(trials, count, app_rank_count(app));
     }
-    snprintf(remove_all, sizeof remove_all, "rm -rf '%s'", folder);
-    if (system(remove_all) != 0) {
-        app_warn("%s could not be removed", folder);
-    }
+    free(trials);
     return status;
 }

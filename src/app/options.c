@@ -139,6 +139,8 @@ static const app_flag PLANNER[] = {
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
     {"validate", APP_BOOL, OPTION(plan_validate), NULL, "run the plans and the baselines here and compare", 0, 0},
     {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
+    {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
+    {"refresh", APP_BOOL, OPTION(plan_refresh), NULL, "measure operators and messages again, whatever is kept in the cache", 0, 0},
     {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
     {"svg", APP_TEXT, OPTION(plan_picture), "FILE", "write a picture; FILE.dot: a graph for Graphviz", 0, 0},
 };
@@ -151,6 +153,7 @@ GROUP(bench_plan, "Mesh", BENCH_PLAN);
 
 static const app_flag BENCH_SPLIT[] = {
     {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for so many ranks", 0, 0},
+    {"profile", APP_BOOL, OPTION(plan_profile), NULL, "each step of rank 0's program with its time", 0, 0},
 };
 GROUP(bench_split, "Plans", BENCH_SPLIT);
 
@@ -331,6 +334,7 @@ void app_defaults(app_options *o) {
     o->op = "allreduce";
     o->sizes = "4,1K,64K,1M,8M,102M";
     o->plan_straggler = 2;
+    o->plan_others = 16;
     o->plan_largest = 16384;
     o->mode = "async";
     o->placement = "by_hash";

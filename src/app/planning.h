@@ -6,7 +6,8 @@
 
 #include "trireme/planner.h"
 
-/* Runs the planner's plans on ranks of this machine and prints predictions beside measurements. */
-trm_status app_validate(app_context *app, const trm_planner *planner, trm_error *err);
+/* Runs the planner's plans on the ranks that have joined and prints predictions beside measurements. Collective;
+ * `planner` is NULL on ranks other than 0. */
+trm_status app_validate(app_context *app, const trm_planner *planner, const trm_model_options *model, trm_error *err);
 
 #endif

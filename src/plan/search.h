@@ -13,6 +13,7 @@
 #ifndef TRMI_PLAN_SEARCH_H
 #define TRMI_PLAN_SEARCH_H
 
+#include "plan/links.h"
 #include "plan/shard.h"
 #include "plan/solve.h"
 
@@ -33,6 +34,8 @@ typedef struct trmi_search_costs {
     bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
     bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
+    const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
+    double overhead;    /* seconds of every step beside all that */
 } trmi_search_costs;
 
 /* ---- prices between all spreads (search_prices.c) --------------------------------------------------- */
@@ -122,8 +125,9 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
 /* Forward and backward seconds of a node in strategy i by the roofline. */
 void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, double out[2]);
-/* Seconds of the optimiser a byte of parameter. */
+/* Seconds of the optimiser a byte of parameter, at least; and of all of them together. */
 double trmi_space_update_byte(const trmi_space *space);
+double trmi_space_update(const trmi_space *space, double bytes);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */
@@ -151,10 +155,13 @@ typedef struct trmi_weights {
  * in the arena, the cheapest whole with that strategy. */
 trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err);
+/* The same among the plans in which `node` has this strategy. */
+trm_status trmi_space_solve_with(const trmi_space *space, const trmi_weights *weights, int32_t node, int32_t strategy,
+                                 trmi_choice *out, trmi_solution *solution, trm_error *err);
 
 typedef struct trmi_measure {
     double step;      /* seconds, by event simulation */
-    double compute, redistribute, exchange, gather, update;
+    double compute, redistribute, exchange, gather, update, overhead;
     double blocking;  /* B: their sum */
     double gradient;  /* G: all buckets one behind the other */
     double exposed;   /* of G */
@@ -263,6 +270,11 @@ typedef struct trmi_found {
 /* Everything in `found` is in the arena.   error NOMEM, INVALID (no legal plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options, trmi_arena *arena, trmi_found *out,
                        trm_error *err);
+
+/* Up to `wanted` other plans, each the best with some operator cut in some way, chosen so that their predicted times lie
+ * apart: what predictions are held against.   out: candidates in the arena */
+trm_status trmi_search_others(const trmi_space *space, const trmi_found *found, int32_t wanted, trmi_arena *arena,
+                              trmi_candidate *out, int32_t *count, trm_error *err);
 
 /* ---- in one call ------------------------------------------------------------------------------------------------ */
 

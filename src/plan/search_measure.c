@@ -150,7 +150,13 @@ static void send_gradients(walk *w, int32_t node) {
             continue;
         }
         trmi_spread stored, made;
-        bool parts = stored_as(w, node, i, &stored, &made);
+        if (stored_as(w, node, i, &stored, &made)) {
+            double before = w->m->redistribute;
+            redistribute(w, node, TRMI_BACKWARD, op->inputs[i], "gradient to its parts", &made, &stored);
+            w->m->gather += w->m->redistribute - before;
+            w->m->redistribute = before;
+            continue;
+        }
         double seconds = trmi_space_way(w->s, op->inputs[i], &made, &stored);
         if (seconds == 0) {
             continue;
@@ -160,7 +166,7 @@ static void send_gradients(walk *w, int32_t node) {
             return;
         }
         item *it = &w->items[w->items_count++];
-        *it = (item){.move = parts ? TRMI_MOVE_REDUCE_SCATTER : TRMI_MOVE_ALL_REDUCE, .ready = w->now, .seconds = seconds,
+        *it = (item){.move = TRMI_MOVE_GRADIENTS, .ready = w->now, .seconds = seconds,
                      .bytes = most_bytes(w, op->inputs[i], &made), .node = node};
         for (int32_t a = 0; a < w->s->mesh.axes; a++) {
             it->axes |= trmi_is_partial(made.at[a]) ? 1u << a : 0;
@@ -314,9 +320,11 @@ static trm_status run(walk *w, trm_error *err) {
     play(w);
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
                                          .bytes = w->m->gradient_bytes,
-                                         .seconds = w->m->gradient_bytes * trmi_space_update_byte(w->s)});
+                                         .seconds = trmi_space_update(w->s, w->m->gradient_bytes)});
     trmi_measure *m = w->m;
-    m->blocking = m->compute + m->redistribute + m->exchange + m->gather + m->update;
+    m->overhead = w->s->costs.overhead;
+    w->now += m->overhead;
+    m->blocking = m->compute + m->redistribute + m->exchange + m->gather + m->update + m->overhead;
     m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
     m->step = w->now;
     free(w->items);

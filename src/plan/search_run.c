@@ -72,7 +72,7 @@ static trm_status solve(run *r, double mu, double lambda, double *bound, int32_t
     TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
     r->f->solve_seconds += solution.seconds;
     r->f->solves++;
-    *bound = b * solution.lower_bound - lambda * r->o->memory_bytes;
+    *bound = b * (solution.lower_bound + r->s->costs.overhead) - lambda * r->o->memory_bytes;
     TRMI_TRY(add(r, "search", &choice, place));
     bool holds = lambda == 0 || r->o->memory_bytes > 0; /* without a limit a price of memory bounds nothing */
     if (holds && *bound > r->f->lower_bound) {

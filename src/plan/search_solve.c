@@ -159,14 +159,31 @@ static trm_status marginals_of(const trmi_space *s, const tables *t, float ***ou
     return TRM_OK;
 }
 
-trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, trmi_choice *out,
-                            trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err) {
+typedef struct forced {
+    int32_t node, strategy; /* -1: none */
+} forced;
+
+/* All other strategies of the node cost INFINITY. */
+static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *arena) {
+    if (f->node < 0) {
+        return true;
+    }
+    float *costs = trmi_arena_alloc(arena, (size_t)t->states[f->node] * sizeof *costs);
+    for (int32_t i = 0; costs != NULL && i < t->states[f->node]; i++) {
+        costs[i] = i == f->strategy ? t->of_class[s->nodes[f->node].group][i] : INFINITY;
+    }
+    t->nodes[f->node] = costs;
+    return costs != NULL;
+}
+
+static trm_status solve(const trmi_space *s, const trmi_weights *weights, const forced *f, trmi_choice *out,
+                        trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err) {
     trmi_arena scratch = {0};
     tables t;
-    trm_status status = fill_tables(s, weights, &t, &scratch) ? TRM_OK : no_memory(err);
+    trm_status status = fill_tables(s, weights, &t, &scratch) && force(s, &t, f, &scratch) ? TRM_OK : no_memory(err);
     trmi_choice start;
     trmi_solve_options options = {0};
-    if (status == TRM_OK && trmi_choice_open(&start, s, &scratch) &&
+    if (status == TRM_OK && f->node < 0 && trmi_choice_open(&start, s, &scratch) &&
         trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &start)) {
         options.start = start.strategy;
     }
@@ -184,4 +201,14 @@ trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, tr
     }
     trmi_arena_free(&scratch);
     return status;
+}
+
+trm_status trmi_space_solve(const trmi_space *s, const trmi_weights *weights, trmi_choice *out,
+                            trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err) {
+    return solve(s, weights, &(forced){-1, -1}, out, solution, marginals, arena, err);
+}
+
+trm_status trmi_space_solve_with(const trmi_space *s, const trmi_weights *weights, int32_t node, int32_t strategy,
+                                 trmi_choice *out, trmi_solution *solution, trm_error *err) {
+    return solve(s, weights, &(forced){node, strategy}, out, solution, NULL, NULL, err);
 }

@@ -86,8 +86,17 @@ void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, double ou
 }
 
 double trmi_space_update_byte(const trmi_space *s) {
-    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
-    return s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
+    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10, least = INFINITY;
+    const trmi_curve *curve = s->costs.update;
+    for (int32_t i = 0; curve != NULL && i < curve->count; i++) {
+        least = fmin(least, curve->seconds[i] / curve->bytes[i]); /* a line below the curve: bounds stay bounds */
+    }
+    return least < INFINITY ? least : s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
+}
+
+double trmi_space_update(const trmi_space *s, double bytes) {
+    return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), bytes * trmi_space_update_byte(s))
+                                   : bytes * trmi_space_update_byte(s);
 }
 
 static double bytes_of(const trmi_space *s, int32_t value, const trmi_spread *spread) {
@@ -186,23 +195,20 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
     return INFINITY;
 }
 
-/* Seconds of a gradient message. In buckets start-ups are shared: what no bucket can save is its bytes. */
+/* Seconds of a gradient's sum over the ranks that have the parameter in common. In buckets start-ups are shared: what no
+ * bucket can save is its bytes. */
 static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value, const trmi_spread *made,
                           const trmi_spread *stored) {
     double seconds = way(s, t, made, stored);
     uint32_t axes = 0;
-    bool cut = false;
     for (int32_t i = 0; i < s->mesh.axes; i++) {
-        bool sums = trmi_is_partial(made->at[i]);
-        axes |= sums ? 1u << i : 0;
-        cut = cut || (sums && stored->at[i] >= TRMI_SPLIT);
+        axes |= trmi_is_partial(made->at[i]) ? 1u << i : 0;
     }
     if (!s->costs.fuse || axes == 0 || !(seconds < INFINITY)) {
         return seconds;
     }
-    trmi_move move = cut ? TRMI_MOVE_REDUCE_SCATTER : TRMI_MOVE_ALL_REDUCE;
-    double small = trmi_price(&s->prices, &s->mesh, move, axes, TRMI_SMALL_MESSAGE);
-    double large = trmi_price(&s->prices, &s->mesh, move, axes, TRMI_LARGE_MESSAGE);
+    double small = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_GRADIENTS, axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_GRADIENTS, axes, TRMI_LARGE_MESSAGE);
     return bytes_of(s, value, made) * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
 }
 
@@ -229,8 +235,9 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     stores[0].gradient += gradient;
     stores[0].bytes += copies * whole;
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
-        stores[1].blocking += way(s, t, &parts, &stored) + update * bytes_of(s, op->inputs[input], &parts);
-        stores[1].gradient += gradient_of(s, t, op->inputs[input], &made, &parts);
+        /* Parts are gathered before use, gradients brought to them by exchanges of the program: both block. */
+        stores[1].blocking += way(s, t, &parts, &stored) + way(s, t, &made, &parts) +
+                              update * bytes_of(s, op->inputs[input], &parts);
         stores[1].bytes += copies * bytes_of(s, op->inputs[input], &parts) + whole;
     } else {
         stores[1].blocking += update * whole;

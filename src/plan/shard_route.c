@@ -14,7 +14,8 @@
 #include <string.h>
 
 static const char *const move_names[TRMI_MOVES] = {"local",          "all-reduce", "all-gather",
-                                                   "reduce-scatter", "all-to-all", "exchange"};
+                                                   "reduce-scatter", "all-to-all", "exchange",
+                                                   "gradients"};
 const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
 
 /* ---- prices ------------------------------------------------------------------------------------------ */
@@ -34,6 +35,7 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     }
     switch (move) {
     case TRMI_MOVE_ALL_REDUCE:
+    case TRMI_MOVE_GRADIENTS:
         return 2 * (n - 1) * alpha + 2 * (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_GATHER:
     case TRMI_MOVE_REDUCE_SCATTER:

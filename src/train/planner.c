@@ -91,11 +91,11 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program *
     return make_program(p, batch, NULL, out, err);
 }
 
-trm_status trmi_planner_compiled(const trm_planner *p, double *bytes, trm_error *err) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
+                                 trm_error *err) {
     trm_program *program = NULL;
     trmi_shard_plan *plan;
-    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = make_program(p, p->batch, plan, &program, err);
     if (status == TRM_OK) {
         *bytes = (double)program->arena_bytes[TRMI_ARENA_PARAM] * p->slots;
@@ -132,7 +132,8 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true,
+                                     .fuse = true, .shard_stores = true, .overhead = p->links.overhead,
+                                     .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     return trmi_space_create(graph, mesh, &costs, p->given, out, err);
 }
@@ -163,7 +164,7 @@ static void choose_mesh(trm_planner *p) {
 
 /* Searches, measures what the found plans and data parallel use, searches again. */
 static trm_status search(trm_planner *p, trm_error *err) {
-    bool measure = !p->options.no_measure && p->links.flops <= 0;
+    bool measure = p->costs.probe != NULL;
     for (p->rounds = 1;; p->rounds++) {
         int32_t news = 0;
         double begin = trmi_os_now();
@@ -229,6 +230,41 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+static void settle_threads(trm_planner *p, int *threads, int *together) {
+    int cpus = p->probe.cores;
+    *threads = p->model.threads;
+    if (p->options.links == NULL) {
+        p->links.cores = cpus;
+    }
+    if (*threads == 0) {
+        *threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
+    }
+    *together = p->links.cores > 0 ? (int)fmin((double)p->ranks * *threads, p->links.cores) : *threads;
+}
+
+/* Who measures: the ranks of the communicator, or this process; nobody where rates are given. */
+static trm_status settle_costs(trm_planner *p, trm_error *err) {
+    const trm_planner_options *o = &p->options;
+    int threads, together;
+    settle_threads(p, &threads, &together);
+    p->probe = (trmi_probe){.comm = o->comm, .graph = p->program->graph, .backend = p->model.backend, .tuning_file = p->model.tuning_file,
+                            .threads = threads, .cores = p->probe.cores, .optimizer = p->model.optimizer, .load = 1};
+    const trmi_costs_options options = {.probe = o->no_measure || p->links.flops > 0 ? NULL : &p->probe, .refresh = o->refresh,
+                                        .backend = p->model.backend, .tuning_file = p->model.tuning_file, .threads = threads,
+                                        .together = together, .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
+    TRMI_TRY(trmi_costs_open(&p->costs, &options, err));
+    p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : p->costs.limit_seconds;
+    if (p->costs.probe == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_probe_load(&p->probe, err));
+    if (o->links == NULL && o->comm != NULL && trm_comm_size(o->comm) > 1) {
+        TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
+        TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
+    }
+    return TRM_OK;
+}
+
 static trm_status settle(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     TRMI_TRY(settle_mode(p, err));
@@ -236,22 +272,14 @@ static trm_status settle(trm_planner *p, trm_error *err) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
     }
     TRMI_TRY(settle_meshes(p, err));
+    if (o->comm != NULL && trm_comm_size(o->comm) != p->ranks) {
+        return TRMI_FAIL(err, TRM_INVALID, "%d ranks are planned for, %d would measure", (int)p->ranks, (int)trm_comm_size(o->comm));
+    }
     trmi_links_local(&p->links, p->ranks);
     if (o->links != NULL) {
         TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
     }
-    int cpus = trmi_os_cpu_count(), threads = p->model.threads;
-    if (o->links == NULL) {
-        p->links.cores = cpus;
-    }
-    if (threads == 0) {
-        threads = p->links.cores > 0 ? (int)fmax(1, cpus / p->ranks) : cpus;
-    }
     p->slots = p->model.optimizer.kind == TRM_SGD ? 0 : p->model.optimizer.kind == TRM_ADAM || p->model.optimizer.kind == TRM_FTRL ? 2 : 1;
-    int together = p->links.cores > 0 ? (int)fmin((double)p->ranks * threads, p->links.cores) : threads;
-    TRMI_TRY(trmi_costs_open(&p->costs, &p->model, threads, together, err));
-    p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : 30;
-    settle_factor(p);
     trm_batch_field first;
     TRMI_TRY(trm_dataset_check(p->model.data, err));
     if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
@@ -263,6 +291,46 @@ static trm_status settle(trm_planner *p, trm_error *err) {
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
+/* Other plans to try; what they use is measured too, and they are judged by it. */
+static trm_status find_others(trm_planner *p, trm_error *err) {
+    int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES, news = 0;
+    for (int round = 0; round < 2 && wanted > 0; round++) {
+        const trmi_planned_mesh *m = trmi_planner_best(p);
+        TRMI_TRY(trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err));
+        for (int32_t i = 0; p->costs.probe != NULL && i < p->others_count; i++) {
+            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &p->others[i].choice, &news, err));
+        }
+        for (int32_t i = 0; p->costs.probe != NULL && i < m->found.baselines_count; i++) {
+            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.baselines[i].choice, &news, err));
+        }
+        if (news == 0) {
+            break;
+        }
+        news = 0;
+        TRMI_TRY(search(p, err));
+    }
+    return TRM_OK;
+}
+
+/* Everything that the ranks do together; the others are released whatever happens. */
+static trm_status plan(trm_planner *p, trm_error *err) {
+    TRMI_TRY(settle_costs(p, err));
+    settle_factor(p);
+    TRMI_TRY(search(p, err));
+    return find_others(p, err);
+}
+
+static trm_status finish(trm_planner *p, trm_error *err) {
+    if (!p->options.no_frontier && p->mode == TRMI_SEARCH_OPTIMAL) {
+        TRMI_TRY(trmi_planner_flips(p, err));
+    }
+    trm_error no;
+    const trmi_planned_mesh *best = trmi_planner_best(p);
+    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS && trmi_planner_compiled(p, best->space, &best->found.best.choice, &p->compiled_bytes, &no) == TRM_OK;
+    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
+    return TRM_OK;
+}
+
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,
                               trm_error *err) {
     double begin = trmi_os_now();
@@ -272,19 +340,36 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     }
     p->model = *model;
     p->options = *options;
-    trm_status status = settle(p, err);
+    p->costs.flop = p->costs.byte = 1e-10; /* until they are settled: the graph does not depend on them */
+    bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
+    trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
+    status = status == TRM_OK ? settle(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, &p->program, err) : status;
-    status = status == TRM_OK ? search(p, err) : status;
-    if (status == TRM_OK && !options->no_frontier && p->mode == TRMI_SEARCH_OPTIMAL) {
-        status = trmi_planner_flips(p, err);
+    if (status != TRM_OK) { /* the same on all ranks */
+        trm_planner_destroy(p);
+        return status;
     }
+    if (!leads) {
+        int together;
+        p->probe = (trmi_probe){.comm = options->comm, .graph = p->program->graph, .backend = model->backend,
+                                .tuning_file = model->tuning_file, .cores = p->probe.cores, .optimizer = model->optimizer};
+        settle_threads(p, &p->probe.threads, &together);
+        status = trmi_probe_serve(&p->probe, err);
+        trm_planner_destroy(p);
+        *out = NULL;
+        return status;
+    }
+    status = plan(p, err);
+    if (options->comm != NULL) {
+        trm_error later;
+        trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
+        status = status == TRM_OK ? ended : status;
+    }
+    status = status == TRM_OK ? finish(p, err) : status;
     if (status != TRM_OK) {
         trm_planner_destroy(p);
         return status;
     }
-    trm_error no;
-    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS && trmi_planner_compiled(p, &p->compiled_bytes, &no) == TRM_OK;
-    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
     p->total_seconds = trmi_os_now() - begin;
     *out = p;
     return TRM_OK;
@@ -300,6 +385,8 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_shard_plan_destroy(p->given);
     trmi_plan_destroy(p->program);
     trmi_costs_close(&p->costs);
+    trmi_probe_close(&p->probe);
+    trm_string_free(p->links_text);
     trmi_arena_free(&p->arena);
     trmi_free(p);
 }
@@ -341,9 +428,9 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-char *trm_planner_plan(const trm_planner *p, int32_t index, double *step_seconds, const char **name) {
+char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
     const trmi_planned_mesh *m = trmi_planner_best(p);
-    ranked list[2 * TRMI_CANDIDATES + 1];
+    ranked list[3 * TRMI_CANDIDATES + 1];
     int32_t count = 0;
     list[count++] = (ranked){&m->found.best, m->space};
     for (int32_t i = 0; i < m->found.baselines_count; i++) {
@@ -356,6 +443,9 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, double *step_seconds
     }
     for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
         list[count++] = (ranked){&m->found.frontier[i], m->space};
+    }
+    for (int32_t i = 0; i < p->others_count; i++) {
+        list[count++] = (ranked){&p->others[i], m->space};
     }
     int32_t kept = 1;
     for (int32_t i = 1; i < count; i++) { /* each plan once */
@@ -375,11 +465,12 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, double *step_seconds
         trmi_space_plan(list[index].space, &list[index].candidate->choice, &plan, &ignored) != TRM_OK) {
         return NULL;
     }
-    if (step_seconds != NULL) {
-        *step_seconds = list[index].candidate->measure.step;
-    }
-    if (name != NULL) {
-        *name = list[index].candidate->name;
+    const trmi_candidate *c = list[index].candidate;
+    if (about != NULL) {
+        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name, .step_seconds = c->measure.step};
+        if (trmi_planner_compiled(p, list[index].space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
+            about->bytes = 0;
+        }
     }
     char *text = trmi_shard_plan_text(plan);
     trmi_shard_plan_destroy(plan);

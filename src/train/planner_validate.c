@@ -41,8 +41,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Every step as the slowest rank has it; the median. */
-static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, double *median, trm_error *err) {
+/* Every step as the slowest rank has it; lower quartile and median. */
+static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, double *quartile, double *median, trm_error *err) {
     double *times = trmi_alloc((size_t)steps * sizeof *times);
     trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
     for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
@@ -60,14 +60,38 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, doub
     }
     if (status == TRM_OK) {
         qsort(times, (size_t)steps, sizeof *times, by_value);
+        *quartile = times[steps / 4];
         *median = times[steps / 2];
     }
     trmi_free(times);
     return status;
 }
 
+static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile, void *context, trm_error *err) {
+    const trm_step_profile *list;
+    int32_t count;
+    TRMI_TRY(trm_exec_profile(exec, steps, &list, &count, err));
+    for (int32_t i = 0; i < count; i++) {
+        profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
+    }
+    double *times = trmi_alloc((size_t)steps * sizeof *times);
+    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time the optimiser");
+    for (int32_t i = 0; status == TRM_OK && i < steps; i++) {
+        status = trm_exec_forward_backward(exec, err);
+        double begin = trmi_os_now();
+        status = status == TRM_OK ? trm_exec_update(exec, 1e-3, err) : status;
+        times[i] = trmi_os_now() - begin;
+    }
+    if (status == TRM_OK) {
+        qsort(times, (size_t)steps, sizeof *times, by_value);
+        profile(context, "update", "update", "optimiser", times[steps / 2]);
+    }
+    trmi_free(times);
+    return status;
+}
+
 trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan, int32_t steps,
-                           trm_planner_run_result *out, trm_error *err) {
+                           trm_planner_profile profile, void *context, trm_planner_run_result *out, trm_error *err) {
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_exec *exec = NULL;
     trm_node loss;
@@ -98,7 +122,11 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         }
     }
     trm_planner_run_result result = {.seconds = 0};
-    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result.seconds, err) : status;
+    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result.seconds, &result.median_seconds, err)
+                              : status;
+    if (status == TRM_OK && profile != NULL) {
+        status = tell_profile(exec, steps, profile, context, err);
+    }
     if (status == TRM_OK) {
         trm_exec_info info;
         trm_exec_describe(exec, &info);

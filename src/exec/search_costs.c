@@ -1,10 +1,10 @@
-/* Operators on local shapes, measured by the back-end that will run them:
+/* Kept in "operators.txt" of the cache directory, by machine, key, and how many ranks ran:
  *
- *      leaves of the local shapes --> the operator --> mean --> gradients       profiled step by step
+ *      <machine> TAB conv2d 89abcdef... t1 x2 32x64x56x56:1 ... forward TAB 2026-11-21;spread 0.02;load 1.01 TAB seconds
  *
- * Kept in "operators" of the cache directory, by machine. What was not measured is the roofline times what
- * measured operators took beyond it: the same operator's, if one of its shapes was measured, else all of them. */
-#include "train/planner.h"
+ * An entry is measured again when its spread was wide, when the machine was busy then and is less so now, and when it is
+ * far from the roofline in a way that no measured neighbour is. */
+#include "exec/search_costs.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -17,8 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
-enum { REPEATS = 7 };
 static const double worth = 20e-6; /* operators below are not measured */
 
 #ifdef TRIREME_ONEDNN
@@ -47,28 +48,31 @@ static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-trm_status trmi_costs_open(trmi_costs *c, const trm_model_options *model, int threads, int together, trm_error *err) {
+trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error *err) {
     memset(c, 0, sizeof *c);
-    c->model = model;
-    c->threads = threads;
+    c->probe = o->probe;
+    c->threads = o->threads;
+    c->ranks = o->ranks > 1 ? o->ranks : 1;
+    c->refresh = o->refresh;
     c->factor = c->share = 1;
+    c->limit_seconds = 30;
     double flops = 5e10, bytes = 1e10;
 #ifdef TRIREME_ONEDNN
     char path[512] = "";
-    if (model->tuning_file == NULL && trmi_os_cache_dir(path, sizeof path - 16)) {
+    if (o->tuning_file == NULL && trmi_os_cache_dir(path, sizeof path - 16)) {
         strcat(path, "/operators.txt");
     }
     if (path[0] != '\0') {
-        TRMI_TRY(trmi_tuning_create(path, threads, "planner", model->backend != NULL ? model->backend : "onednn", &c->file, err));
+        TRMI_TRY(trmi_tuning_create(path, o->threads, "planner", o->backend != NULL ? o->backend : "onednn", &c->file, err));
     }
-    find_rates(c, threads, &flops, &bytes);
-    if (together > threads) {
+    find_rates(c, o->threads, &flops, &bytes);
+    if (o->together > o->threads) {
         double all_flops, all_bytes;
-        find_rates(c, together, &all_flops, &all_bytes);
-        c->share = fmax(1, bytes * together / (threads * all_bytes));
+        find_rates(c, o->together, &all_flops, &all_bytes);
+        c->share = fmax(1, bytes * o->together / (o->threads * all_bytes));
     }
 #else
-    (void)err, (void)together;
+    (void)err;
 #endif
     c->flop = 1 / (0.6 * flops); /* of the register tile's rate real operators reach about so much */
     c->byte = 1 / bytes;
@@ -117,14 +121,14 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
 }
 
 /* "conv2d 89abcdef01234567 32x64x56x56:f32 ..." */
-static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, int threads,
+static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = 0xCBF29CE484222325ull;
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
     for (size_t i = 0; i < sizeof op->attrs; i++) {
         h = (h ^ attrs[i]) * 0x100000001B3ull;
     }
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d", trmi_op_def_of(op)->name, (unsigned long long)h, threads);
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads, c->ranks);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";
@@ -161,141 +165,91 @@ static trm_status remember(trmi_costs *c, const char *key, double forward, doubl
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
 }
 
-/* Of an earlier process. */
+/* Of an earlier process; not what looks as if it were worth another look. */
 static bool recall(trmi_costs *c, const char *key, double *forward, double *backward) {
 #ifdef TRIREME_ONEDNN
     char longer[1100];
-    const char *name;
+    const char *how;
+    double spread = 0, load = 1;
     snprintf(longer, sizeof longer, "%s forward", key);
-    if (c->file == NULL || !trmi_tuning_find(c->file, longer, &name, forward)) {
+    if (c->file == NULL || c->refresh || !trmi_tuning_find(c->file, longer, &how, forward)) {
+        return false;
+    }
+    const char *at = strstr(how, "spread ");
+    if (at != NULL && sscanf(at, "spread %lf;load %lf", &spread, &load) != 2) {
+        return false;
+    }
+    double now = c->probe != NULL ? c->probe->load : load;
+    if (c->probe != NULL && (spread > 0.4 || load > 1.25) && now < 0.8 * fmax(load, 1.25)) {
         return false;
     }
     snprintf(longer, sizeof longer, "%s backward", key);
-    return trmi_tuning_find(c->file, longer, &name, backward);
+    return trmi_tuning_find(c->file, longer, &how, backward);
 #else
     (void)c, (void)key, (void)forward, (void)backward;
     return false;
 #endif
 }
 
-static void keep(trmi_costs *c, const char *key, double forward, double backward) {
+static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 #ifdef TRIREME_ONEDNN
-    char longer[1100];
+    char longer[1100], how[80], date[32];
+    time_t now = (time_t)trmi_os_wall();
+    struct tm day;
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
     if (c->file != NULL) {
+        snprintf(how, sizeof how, "%s;spread %.3f;load %.3f", date, time->spread, c->probe->load);
         snprintf(longer, sizeof longer, "%s forward", key);
-        trmi_tuning_add(c->file, longer, "measured", forward);
+        trmi_tuning_add(c->file, longer, how, time->forward);
         snprintf(longer, sizeof longer, "%s backward", key);
-        trmi_tuning_add(c->file, longer, "measured", backward);
+        trmi_tuning_add(c->file, longer, how, time->backward);
     }
 #else
-    (void)c, (void)key, (void)forward, (void)backward;
+    (void)c, (void)key, (void)time;
 #endif
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------------- */
 
-static bool is_float(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, double size);
 
-/* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
-static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i, trm_shape shape) {
-    const trmi_value *v = trmi_input_of(g, op, i);
-    trmi_op_kind kind = g->ops[v->op].kind;
-    char name[32];
-    snprintf(name, sizeof name, "input%d", (int)i);
-    if (kind == TRMI_OP_STATE) {
-        return trm_state(to, name, v->dtype, shape, TRM_INIT_ONE);
-    }
-    if (!is_float(v->dtype) || kind == TRMI_OP_INPUT) {
-        return trm_input(to, name, v->dtype, shape);
-    }
-    /* Images come from a small convolution, in the layout that it likes. */
-    bool image = shape.rank == 4 && kind != TRMI_OP_PARAMETER;
-    trm_shape small = image ? trm_shape_of(shape.dim[0], 4, shape.dim[2], shape.dim[3]) : shape;
-    trm_node x = trm_parameter(to, name, small, TRM_INIT_LINEAR);
-    if (image) {
-        snprintf(name, sizeof name, "weights%d", (int)i);
-        trm_node w = trm_parameter(to, name, trm_shape_of(shape.dim[1], 4, 1, 1), TRM_INIT_LINEAR);
-        x = trm_conv2d(to, x, w, TRM_NO_NODE, &(trm_conv_options){.stride = {1, 1}});
-    }
-    return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
-}
-
-static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s,
-                        trm_graph *to, trm_node *loss, trm_error *err) {
-    trm_node inputs[TRMI_SHARD_INPUTS];
-    for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = TRM_NO_NODE;
-        if (op->inputs[i] != 0) {
-            inputs[i] = leaf_for(to, g, op, i, local_shape(g, op, mesh, s, i));
-        }
-    }
-    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count, op->outputs_count, &op->attrs);
-    TRMI_TRY(trm_graph_check(to, err));
-    trm_node y = {to->ops[made].outputs[0]};
-    trm_shape shape = trm_node_shape(to, y);
-    y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
-    *loss = trm_shape_count(&shape) == 1 ? y : trm_reduce_mean(to, y, NULL, 0, false);
-    return trm_graph_check(to, err);
-}
-
-/* Seconds of the operator itself and of its gradient's kinds. */
-static trm_status profile(const trmi_costs *c, const trmi_space *space, int32_t node, trm_graph *probe, trm_node loss,
-                          double *forward, double *backward, trm_error *err) {
-    const trm_graph *g = space->graph;
-    const trm_exec_options options = {.loss = loss, .backend = c->model->backend, .threads = c->threads,
-                                      .tuning_file = c->model->tuning_file};
-    trm_exec *exec = NULL;
-    const trm_step_profile *steps;
-    int32_t count;
-    TRMI_TRY(trm_exec_create(probe, &options, &exec, err));
-    trm_status status = TRM_OK;
-    *forward = *backward = INFINITY;
-    /* The best of several: others use this machine too. */
-    for (int repeat = 0; status == TRM_OK && repeat < REPEATS; repeat++) {
-        double there = 0, back_again = 0;
-        uint64_t found = 0; /* gradient operators */
-        status = trm_exec_profile(exec, 1, &steps, &count, err);
-        for (int32_t i = 0; status == TRM_OK && i < count; i++) {
-            if (strcmp(steps[i].phase, "forward") == 0) {
-                there += strcmp(steps[i].name, "measured") == 0 ? steps[i].seconds : 0;
-                continue;
-            }
-            /* The gradient of the last operator comes first: each of its kinds is taken once. */
-            for (int32_t k = 0; k < space->nodes[node].backward_count && k < 64; k++) {
-                const trmi_op *back = &g->ops[space->nodes[node].backward[k]];
-                if (!(found >> k & 1) && strcmp(steps[i].kind, trmi_op_def_of(back)->name) == 0) {
-                    back_again += steps[i].seconds;
-                    found |= 1ull << k;
-                    break;
-                }
-            }
-        }
-        *forward = fmin(*forward, there);
-        *backward = fmin(*backward, back_again);
-    }
-    trm_exec_destroy(exec);
-    return status;
+/* Far from the roofline, as no neighbour in size is; or it wavered. */
+static bool doubtful(const trmi_costs *c, const trmi_op *op, const trmi_probe_time *time, const double roof[2]) {
+    double ratio = (time->forward + time->backward) / fmax(1e-12, roof[0] + roof[1]);
+    const trmi_op_cost_entry *like = nearest(c, op, roof[0]);
+    double usual = like != NULL ? like->forward_ratio : 1;
+    return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
 }
 
 static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, const char *key,
                           const double roof[2], trm_error *err) {
-    trm_graph *probe;
-    trm_node loss;
+    trmi_probe_time time = {-1, -1, 0};
     trm_error own;
-    double forward, backward, begin = trmi_os_now();
-    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &probe, err));
-    trm_status status = build(space->graph, trmi_space_op(space, node), &space->mesh, s, probe, &loss, &own);
-    if (status == TRM_OK) {
-        status = profile(c, space, node, probe, loss, &forward, &backward, &own);
+    double begin = trmi_os_now();
+    trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), &time, roof);
+    for (int i = 0; again && i < 2; i++) { /* what was in the way once is not always */
+        trmi_probe_time other;
+        status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &other, &own);
+        if (status != TRM_OK) {
+            break;
+        }
+        time.forward = fmin(time.forward, other.forward);
+        time.backward = fmin(time.backward, other.backward);
+        time.spread = fmin(time.spread, other.spread);
+        again = doubtful(c, trmi_space_op(space, node), &time, roof);
+        c->doubted += i == 0;
     }
-    trm_graph_destroy(probe);
     c->measure_seconds += trmi_os_now() - begin;
+    if (status != TRM_OK && c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK) {
+        return err != NULL ? err->status : TRM_PEER;
+    }
     if (status != TRM_OK) {
         return remember(c, key, -1, -1, roof, err); /* a local shape that cannot be by itself: by the roofline */
     }
     c->measured++;
-    keep(c, key, forward, backward);
-    return remember(c, key, forward, backward, roof, err);
+    keep(c, key, &time);
+    return remember(c, key, time.forward, time.backward, roof, err);
 }
 
 /* ---- what the search asks -------------------------------------------------------------------------------------- */
@@ -318,39 +272,40 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
     return best;
 }
 
-/* Seconds for a rank by itself, known or guessed. */
-static void alone(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, double *forward,
+/* Seconds known or guessed. Returns: as they are while all ranks run. */
+static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, double *forward,
                   double *backward) {
     char key[1024];
     double roof[2] = {*forward, *backward};
-    if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c->threads, key, sizeof key)) {
-        return;
+    if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
+        return false;
     }
     const trmi_op_cost_entry *e = find(c, key);
     if (e != NULL && e->forward >= 0) {
         *forward = e->forward;
         *backward = e->backward;
-        return;
+        return c->ranks > 1;
     }
     e = nearest(c, op, roof[0]);
     if (e != NULL) {
         *forward = roof[0] * e->forward_ratio;
         *backward = e->backward_ratio > 0 ? roof[1] * e->backward_ratio : *backward;
     }
+    return e != NULL && c->ranks > 1;
 }
 
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
                         const trmi_strategy *s, double *forward, double *backward) {
     const trmi_costs *c = context;
     const trm_graph *g = space->graph;
-    alone(c, space, &g->ops[node->op], s, forward, backward);
     /* What goes to memory takes longer while other ranks do the same. */
+    double share = known(c, space, &g->ops[node->op], s, forward, backward) ? 1 : c->share;
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
         back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;
     }
-    *forward = (*forward + (c->share - 1) * fmin(*forward, there)) * c->factor;
-    *backward = (*backward + (c->share - 1) * fmin(*backward, back)) * c->factor;
+    *forward = (*forward + (share - 1) * fmin(*forward, there)) * c->factor;
+    *backward = (*backward + (share - 1) * fmin(*backward, back)) * c->factor;
 }
 
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice, int32_t *news,
@@ -360,7 +315,7 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
         char key[1024];
         double forward, backward, roof[2];
-        if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c->threads, key, sizeof key) ||
+        if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key) ||
             find(c, key) != NULL) {
             continue;
         }
@@ -370,7 +325,7 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         }
         if (recall(c, key, &forward, &backward)) {
             TRMI_TRY(remember(c, key, forward, backward, roof, err));
-        } else if (c->measure_seconds < c->limit_seconds) {
+        } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
             TRMI_TRY(measure(c, space, n, s, key, roof, err));
         } else {
             continue;
@@ -383,5 +338,55 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         (void)trmi_tuning_save(c->file, &ignored);
     }
 #endif
+    return TRM_OK;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* What is kept, if it will do. */
+static char *kept_links(const trmi_costs *c, const char *path) {
+    uint8_t *text;
+    size_t bytes;
+    trm_error ignored;
+    trmi_links *links = trmi_alloc(sizeof *links);
+    if (links == NULL || c->refresh || trmi_os_read_file(path, 1 << 16, &text, &bytes, &ignored) != TRM_OK) {
+        trmi_free(links);
+        return NULL;
+    }
+    bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
+                  links->update.count > 0 && (links->load < 1.25 || c->probe->load > 0.8 * links->load);
+    trmi_free(links);
+    if (!usable) {
+        trmi_free(text);
+        return NULL;
+    }
+    return (char *)text;
+}
+
+trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
+    char folder[400] = "", path[480] = "", host[64] = "";
+    *text = NULL;
+    if (c->probe == NULL || c->probe->comm == NULL || c->ranks < 2) {
+        return TRM_OK;
+    }
+    if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
+        snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s.txt", folder, host, c->probe->cores, c->ranks, c->threads,
+                 trm_comm_engine(c->probe->comm));
+        *text = kept_links(c, path);
+    }
+    if (*text != NULL) {
+        return TRM_OK;
+    }
+    trmi_text out = {0};
+    trm_error ignored;
+    trm_status status = trmi_probe_links(c->probe, &out, err);
+    if (status != TRM_OK) {
+        trmi_text_free(&out);
+        return status;
+    }
+    if (path[0] != '\0') {
+        (void)trmi_os_replace_file(NULL, path, out.data, out.length, &ignored);
+    }
+    *text = out.data;
     return TRM_OK;
 }

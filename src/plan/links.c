@@ -1,10 +1,11 @@
-/* What messages cost: levels of a machine, or curves that were measured.
+/* Descriptions of links, and prices from them.
  *
  *      # lines of a description; '#' begins a comment
  *      level NAME RANKS ALPHA_US GB_S [shared]     innermost first: RANKS that share it, a message, a byte
- *      points OP RANKS BYTES:US BYTES:US ...       allreduce allgather reducescatter alltoall, measured
- *      flops X | bytes X | speed X | overlap X | slowdown X | cores N */
-#include "train/planner.h"
+ *      points OP RANKS BYTES:US BYTES:US ...       measured: allreduce allgather reducescatter alltoall, gradients
+ *                                                  (all-reduce of a bucket), copy (RANKS 1), update (RANKS 1)
+ *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X | overhead US */
+#include "plan/links.h"
 
 #include "base/error.h"
 
@@ -49,29 +50,54 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
     return TRM_OK;
 }
 
-static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
-    static const struct {
-        const char *name;
-        trmi_move move;
-    } ops[] = {{"allreduce", TRMI_MOVE_ALL_REDUCE}, {"allgather", TRMI_MOVE_ALL_GATHER},
-               {"reducescatter", TRMI_MOVE_REDUCE_SCATTER}, {"alltoall", TRMI_MOVE_ALL_TO_ALL}};
-    static const char form[] = "points allreduce|allgather|reducescatter|alltoall RANKS BYTES:US ... rising";
-    trmi_curve *c = &l->curves[l->curves_count];
-    char name[16];
-    int ranks = 0, used = 0;
-    bool known = false;
-    if (l->curves_count == TRMI_CURVES || sscanf(line, "points %15s %d %n", name, &ranks, &used) < 2 || used == 0 ||
-        ranks < 2) {
-        return bad(number, line, form, err);
-    }
-    *c = (trmi_curve){.ranks = ranks};
-    for (size_t i = 0; i < 4; i++) {
-        if (strcmp(ops[i].name, name) == 0) {
-            c->move = ops[i].move;
-            known = true;
+static const struct {
+    const char *name;
+    trmi_move move;
+} words[] = {{"allreduce", TRMI_MOVE_ALL_REDUCE},         {"allgather", TRMI_MOVE_ALL_GATHER},
+             {"reducescatter", TRMI_MOVE_REDUCE_SCATTER}, {"alltoall", TRMI_MOVE_ALL_TO_ALL},
+             {"gradients", TRMI_MOVE_GRADIENTS},          {"copy", TRMI_MOVE_LOCAL},
+             {"update", TRMI_MOVES}};
+enum { WORDS = sizeof words / sizeof *words };
+
+const char *trmi_links_word(trmi_move move) {
+    for (int i = 0; i < WORDS; i++) {
+        if (words[i].move == move) {
+            return words[i].name;
         }
     }
-    for (const char *at = line + used; known && *at != '\0';) {
+    return "?";
+}
+
+/* Where a curve of this name goes; NULL: no such name, or no room. */
+static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
+    for (int i = 0; i < WORDS; i++) {
+        bool alone = words[i].move == TRMI_MOVE_LOCAL || words[i].move == TRMI_MOVES;
+        if (strcmp(words[i].name, name) == 0 && (alone ? ranks == 1 : ranks >= 2)) {
+            trmi_curve *c = words[i].move == TRMI_MOVES    ? &l->update
+                            : l->curves_count < TRMI_CURVES ? &l->curves[l->curves_count++]
+                                                            : NULL;
+            if (c != NULL) {
+                *c = (trmi_curve){.move = words[i].move, .ranks = ranks};
+            }
+            return c;
+        }
+    }
+    return NULL;
+}
+
+static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
+    static const char form[] = "points allreduce|allgather|reducescatter|alltoall|gradients RANKS BYTES:US ... rising "
+                               "(copy and update: RANKS 1)";
+    char name[16];
+    int ranks = 0, used = 0;
+    if (sscanf(line, "points %15s %d %n", name, &ranks, &used) < 2 || used == 0) {
+        return bad(number, line, form, err);
+    }
+    trmi_curve *c = curve_for(l, name, ranks);
+    if (c == NULL) {
+        return bad(number, line, form, err);
+    }
+    for (const char *at = line + used; *at != '\0';) {
         double bytes, us;
         int step = 0;
         bool ok = c->count < TRMI_POINTS && sscanf(at, "%lf:%lf %n", &bytes, &us, &step) == 2 && step > 0 && bytes >= 0 &&
@@ -84,15 +110,11 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
         c->seconds[c->count++] = fmax(us * 1e-6, before); /* more bytes are never cheaper */
         at += step;
     }
-    if (!known || c->count < 2) {
-        return bad(number, line, form, err);
-    }
-    l->curves_count++;
-    return TRM_OK;
+    return c->count >= 2 ? TRM_OK : bad(number, line, form, err);
 }
 
 static trm_status parse_number(trmi_links *l, int number, const char *line, trm_error *err) {
-    static const char form[] = "level, points, flops, bytes, speed, overlap, slowdown or cores";
+    static const char form[] = "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load or overhead";
     char name[16] = "", rest[2];
     double value;
     if (sscanf(line, "%15s %lf %1s", name, &value, rest) != 2 || !(value >= 0 && value < 1e18)) {
@@ -103,13 +125,17 @@ static trm_status parse_number(trmi_links *l, int number, const char *line, trm_
                  : strcmp(name, "speed") == 0    ? &l->speed
                  : strcmp(name, "overlap") == 0  ? &l->overlap
                  : strcmp(name, "slowdown") == 0 ? &l->slowdown
+                 : strcmp(name, "load") == 0     ? &l->load
+                 : strcmp(name, "overhead") == 0 ? &l->overhead
                                                  : NULL;
     if (strcmp(name, "cores") == 0 && value < 1e6) {
         l->cores = (int32_t)value;
+    } else if (strcmp(name, "together") == 0 && value < 1e6) {
+        l->together = (int32_t)value;
     } else if (to == NULL || (to == &l->overlap && value > 1)) {
         return bad(number, line, form, err);
     } else {
-        *to = value;
+        *to = to == &l->overhead ? value * 1e-6 : value;
     }
     return TRM_OK;
 }
@@ -145,7 +171,7 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
 
 /* ---- prices ---------------------------------------------------------------------------------------------- */
 
-static double interpolate(const trmi_curve *c, double bytes) {
+double trmi_curve_at(const trmi_curve *c, double bytes) {
     int32_t i = 1;
     while (i < c->count - 1 && c->bytes[i] < bytes) {
         i++;
@@ -164,7 +190,13 @@ static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t r
             return &l->curves[i];
         }
     }
-    return NULL;
+    return move == TRMI_MOVE_GRADIENTS ? curve_of(l, TRMI_MOVE_ALL_REDUCE, ranks) : NULL;
+}
+
+/* Of a curve of groups of n ranks: how much slower while all ranks of the mesh talk than when it was measured. */
+static double crowd(const trmi_links *l, double n) {
+    double ranks = trmi_mesh_ranks(l->mesh), cores = l->cores > 0 ? l->cores : 1e9, then = l->together > 0 ? l->together : n;
+    return fmax(1, ranks / cores) / fmax(1, then / cores);
 }
 
 /* The level that holds a group, and how many ranks share a link of it. */
@@ -197,21 +229,21 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
     double n = trmi_mesh_group(l->mesh, axes), sharing;
     double alpha_scale = l->scale_alpha > 0 ? l->scale_alpha : 1, beta_scale = l->scale_beta > 0 ? l->scale_beta : 1;
     if (move == TRMI_MOVE_LOCAL || n < 2) {
-        return bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
+        const trmi_curve *copy = curve_of(l, TRMI_MOVE_LOCAL, 1);
+        return copy != NULL ? trmi_curve_at(copy, bytes) * crowd(l, 1) : bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
     }
     const trmi_curve *curve = curve_of(l, move, (int32_t)n);
     if (curve != NULL) {
-        /* Other groups at the same time, on the same cores. */
-        double groups = trmi_mesh_ranks(l->mesh) / n, cores = l->cores > 0 ? l->cores : 1e9;
-        double load = fmax(1, groups * n / cores) / fmax(1, n / cores);
+        double load = crowd(l, n);
         bool pairs = move == TRMI_MOVE_ALL_TO_ALL || move == TRMI_MOVE_EXCHANGE;
-        double full = pairs ? bytes * n / (n - 1) : bytes, start = interpolate(curve, 0);
-        return load * (alpha_scale * start + beta_scale * (interpolate(curve, full) - start));
+        double full = pairs ? bytes * n / (n - 1) : bytes, start = trmi_curve_at(curve, 0);
+        return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start));
     }
     const trmi_level *level = level_of(l, axes, &sharing);
     double alpha = level->alpha * alpha_scale, beta = level->beta * beta_scale * sharing;
     switch (move) {
-    case TRMI_MOVE_ALL_REDUCE: {
+    case TRMI_MOVE_ALL_REDUCE:
+    case TRMI_MOVE_GRADIENTS: {
         /* A ring for much, a tree for little. */
         double ring = 2 * (n - 1) * alpha, tree = 2 * ceil(log2(n)) * alpha;
         double volume = 2 * (n - 1) / n * bytes * beta;

@@ -1,0 +1,334 @@
+#define _GNU_SOURCE
+#include "exec/probe.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { REPEATS = 11, SWEEP = 8 << 20, BACKWARD_MAX = 64 };
+static const double enough = 0.4; /* seconds for one operator */
+
+enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD };
+typedef struct request {
+    int32_t what, op;
+    trmi_mesh mesh;
+    char letters[TRMI_MESH_AXES + 1];
+} request;
+
+/* ---- time --------------------------------------------------------------------------------------------- */
+
+double trmi_probe_clock(const trmi_probe *probe) {
+    struct timespec t;
+    if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
+        return trmi_os_now();
+    }
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void trmi_probe_sweep(trmi_probe *probe) {
+    probe->block = probe->block != NULL ? probe->block : trmi_alloc(SWEEP);
+    for (size_t i = 0; probe->block != NULL && i < SWEEP; i += 64) {
+        probe->block[i]++;
+    }
+}
+
+void trmi_probe_close(trmi_probe *probe) {
+    trmi_free((void *)(uintptr_t)probe->block);
+    probe->block = NULL;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double trmi_probe_quartile(double *times, int32_t count, double *spread) {
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    double low = times[count / 4];
+    if (spread != NULL) {
+        *spread = low > 0 ? (times[count * 3 / 4] - low) / low : 0;
+    }
+    return low;
+}
+
+trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err) {
+    return probe->comm == NULL ? TRM_OK
+                               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64, TRM_REDUCE_MAX, err);
+}
+
+trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
+    enum { CPUS = 1024 };
+    int32_t *used = trmi_alloc(CPUS * sizeof *used);
+    cpu_set_t set;
+    int own = trmi_os_cpu_count(), any = 0, mine = 0;
+    *cores = own;
+    if (used == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure");
+    }
+    CPU_ZERO(&set);
+    if (comm == NULL || sched_getaffinity(0, sizeof set, &set) != 0) {
+        trmi_free(used);
+        return TRM_OK;
+    }
+    for (int i = 0; i < CPUS && i < CPU_SETSIZE; i++) {
+        used[i] = CPU_ISSET(i, &set);
+        mine += used[i];
+    }
+    trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCE_MAX, err);
+    for (int i = 0; i < CPUS; i++) {
+        any += used[i];
+    }
+    trmi_free(used);
+    *cores = own < mine ? own : any; /* a quota is all ranks' */
+    return status;
+}
+
+/* All threads of all ranks work for 30 ms of their own: how long does it take? */
+static trm_status find_load(trmi_probe *probe, trm_error *err) {
+    double wall = 0, ranks = probe->comm != NULL ? trm_comm_local_size(probe->comm) : 1;
+    struct timespec t;
+    volatile double sum = 0;
+    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err)); /* together */
+    double begin = trmi_os_now(), own = 0, first = -1;
+    while (own < 0.03 && trmi_os_now() - begin < 1) {
+        for (int i = 0; i < 20000; i++) {
+            sum += i;
+        }
+        own = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0 ? (double)t.tv_sec + 1e-9 * (double)t.tv_nsec : begin;
+        first = first < 0 ? own : first;
+        own -= first;
+    }
+    wall = own > 0 ? (trmi_os_now() - begin) / own : 1;
+    TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err));
+    probe->load = fmax(1, wall / fmax(1, ranks / probe->cores));
+    return TRM_OK;
+}
+
+/* ---- an operator by itself ------------------------------------------------------------------------------ */
+
+static bool is_float(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+
+/* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
+static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i, trm_shape shape) {
+    const trmi_value *v = trmi_input_of(g, op, i);
+    trmi_op_kind kind = g->ops[v->op].kind;
+    char name[32];
+    snprintf(name, sizeof name, "input%d", (int)i);
+    if (kind == TRMI_OP_STATE) {
+        return trm_state(to, name, v->dtype, shape, TRM_INIT_ONE);
+    }
+    if (!is_float(v->dtype) || kind == TRMI_OP_INPUT) {
+        return trm_input(to, name, v->dtype, shape);
+    }
+    /* Images come from a small convolution, in the layout that it likes. */
+    bool image = shape.rank == 4 && kind != TRMI_OP_PARAMETER;
+    trm_shape small = image ? trm_shape_of(shape.dim[0], 4, shape.dim[2], shape.dim[3]) : shape;
+    trm_node x = trm_parameter(to, name, small, TRM_INIT_LINEAR);
+    if (image) {
+        snprintf(name, sizeof name, "weights%d", (int)i);
+        trm_node w = trm_parameter(to, name, trm_shape_of(shape.dim[1], 4, 1, 1), TRM_INIT_LINEAR);
+        x = trm_conv2d(to, x, w, TRM_NO_NODE, &(trm_conv_options){.stride = {1, 1}});
+    }
+    return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
+}
+
+static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s,
+                        trm_graph *to, trm_node *loss, trm_error *err) {
+    trm_node inputs[TRMI_SHARD_INPUTS];
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        inputs[i] = TRM_NO_NODE;
+        if (op->inputs[i] != 0) {
+            trmi_box box = trmi_spread_box(mesh, &trmi_input_of(g, op, i)->shape, &s->inputs[i], 0);
+            inputs[i] = leaf_for(to, g, op, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
+        }
+    }
+    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count, op->outputs_count, &op->attrs);
+    TRMI_TRY(trm_graph_check(to, err));
+    trm_node y = {to->ops[made].outputs[0]};
+    trm_shape shape = trm_node_shape(to, y);
+    y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
+    *loss = trm_shape_count(&shape) == 1 ? y : trm_reduce_mean(to, y, NULL, 0, false);
+    return trm_graph_check(to, err);
+}
+
+/* Kinds of the gradient operators of `op`. */
+static int32_t backward_of(const trm_graph *g, int32_t op, trmi_op_kind kinds[BACKWARD_MAX]) {
+    int32_t count = 0;
+    for (int64_t i = op + 1; i < g->ops_count && count < BACKWARD_MAX; i++) {
+        const trmi_op *back = &g->ops[i];
+        if (back->phase == TRMI_BACKWARD && back->origin != NULL && strcmp(back->origin, g->ops[op].name) == 0) {
+            kinds[count++] = back->kind;
+        }
+    }
+    return count;
+}
+
+/* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first: each kind is taken as
+ * often as the operator has it. */
+static void mark_steps(const trm_program *p, const trmi_op_kind *kinds, int32_t kinds_count, uint8_t *marks) {
+    uint64_t found = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        if (step->phase == TRMI_FORWARD) {
+            marks[i] = strcmp(step->name, "measured") == 0;
+            continue;
+        }
+        for (int32_t k = 0; k < kinds_count; k++) {
+            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && step->op_kind == kinds[k]) {
+                marks[i] = 2;
+                found |= 1ull << k;
+                break;
+            }
+        }
+    }
+}
+
+static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks, trmi_probe_time *out,
+                          trm_error *err) {
+    double times[3][REPEATS], begin = trmi_os_now(), used = 0;
+    int32_t count = 0;
+    for (int32_t r = -1; r < REPEATS && (r < 3 || used < enough); r++) { /* the first touches pages */
+        trmi_probe_sweep(probe);
+        used = trmi_os_now() - begin;
+        TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
+        double sums[3] = {0, 0, 0};
+        for (int32_t i = 0; i < exec->program->steps_count; i++) {
+            double at = trmi_probe_clock(probe);
+            TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
+            sums[marks[i]] += trmi_probe_clock(probe) - at;
+        }
+        for (int k = 0; k < 3 && r >= 0; k++) {
+            times[k][r] = k == 0 ? sums[1] + sums[2] : sums[k];
+        }
+        count = r + 1;
+    }
+    out->forward = trmi_probe_quartile(times[1], count, NULL);
+    out->backward = trmi_probe_quartile(times[2], count, NULL);
+    (void)trmi_probe_quartile(times[0], count, &out->spread);
+    return TRM_OK;
+}
+
+static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exec **exec, uint8_t **marks, trm_error *err) {
+    const trmi_op *op = &probe->graph->ops[ask->op];
+    trmi_strategy strategy;
+    trm_graph *graph;
+    trm_node loss = TRM_NO_NODE;
+    if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, &strategy)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
+    }
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
+    trm_status status = build(probe->graph, op, &ask->mesh, &strategy, graph, &loss, err);
+    const trm_exec_options options = {.loss = loss, .backend = probe->backend, .threads = probe->threads,
+                                      .tuning_file = probe->tuning_file};
+    status = status == TRM_OK ? trm_exec_create(graph, &options, exec, err) : status;
+    trm_graph_destroy(graph);
+    TRMI_TRY(status);
+    trmi_op_kind kinds[BACKWARD_MAX];
+    int32_t kinds_count = backward_of(probe->graph, ask->op, kinds);
+    *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);
+    if (*marks == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure %s", op->name);
+    }
+    mark_steps((*exec)->program, kinds, kinds_count, *marks);
+    return TRM_OK;
+}
+
+/* Every rank does this. One after the other chooses kernels, which may be measured for it. */
+static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out, trm_error *err) {
+    trm_exec *exec = NULL;
+    uint8_t *marks = NULL;
+    int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1, rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
+    trm_error own;
+    trm_status status = TRM_OK;
+    for (int32_t r = 0; r < size; r++) {
+        if (r == rank) {
+            status = make_exec(probe, ask, &exec, &marks, &own);
+        }
+        double turn = 0;
+        TRMI_TRY(trmi_probe_largest(probe, &turn, 1, err));
+    }
+    double failed = status != TRM_OK;
+    status = trmi_probe_largest(probe, &failed, 1, err);
+    if (status == TRM_OK && failed > 0) {
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", probe->graph->ops[ask->op].name, ask->letters);
+    }
+    status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
+    double all[3] = {out->forward, out->backward, out->spread};
+    status = status == TRM_OK ? trmi_probe_largest(probe, all, 3, err) : status;
+    *out = (trmi_probe_time){all[0], all[1], all[2]};
+    trm_exec_destroy(exec);
+    trmi_free(marks);
+    return status;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------ */
+
+static trm_status send(const trmi_probe *probe, request *what, trm_error *err) {
+    return probe->comm == NULL ? TRM_OK
+                               : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err);
+}
+
+trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters, trmi_probe_time *out,
+                         trm_error *err) {
+    request ask;
+    memset(&ask, 0, sizeof ask);
+    memset(out, 0, sizeof *out);
+    ask.what = ASK_OP;
+    ask.op = op;
+    ask.mesh = *mesh;
+    snprintf(ask.letters, sizeof ask.letters, "%s", letters);
+    TRMI_TRY(send(probe, &ask, err));
+    return run_op(probe, &ask, out, err);
+}
+
+trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+    request ask = {.what = ASK_LINKS};
+    TRMI_TRY(send(probe, &ask, err));
+    return trmi_probe_run_links(probe, out, err);
+}
+
+trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
+    request ask = {.what = ASK_LOAD};
+    TRMI_TRY(send(probe, &ask, err));
+    return find_load(probe, err);
+}
+
+trm_status trmi_probe_end(trmi_probe *probe, trm_error *err) {
+    request ask = {.what = ASK_END};
+    return send(probe, &ask, err);
+}
+
+trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
+    for (;;) {
+        request ask;
+        trmi_probe_time time = {0, 0, 0};
+        trmi_text none = {0};
+        trm_status status = TRM_OK;
+        TRMI_TRY(send(probe, &ask, err));
+        switch (ask.what) {
+        case ASK_OP:
+            status = run_op(probe, &ask, &time, err);
+            status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 knows */
+            break;
+        case ASK_LINKS:
+            status = trmi_probe_run_links(probe, &none, err);
+            trmi_text_free(&none);
+            break;
+        case ASK_LOAD:
+            status = find_load(probe, err);
+            break;
+        default:
+            return TRM_OK;
+        }
+        TRMI_TRY(status);
+    }
+}

@@ -1,0 +1,59 @@
+/* exec/probe.h: what operators and messages take on the ranks that will run them, all of them at the same time:
+ *
+ *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... --> slowest rank's quartile
+ *      others   trmi_probe_serve: what rank 0 asks for, until trmi_probe_end
+ *
+ * so that cores and memory that ranks share are in the figures. Operators are timed by CPU seconds where a rank has one
+ * thread: what else the machine does counts little. */
+#ifndef TRMI_EXEC_PROBE_H
+#define TRMI_EXEC_PROBE_H
+
+#include "trireme/comm.h"
+#include "trireme/exec.h"
+
+#include "plan/links.h"
+
+typedef struct trmi_probe {
+    trm_comm *comm;         /* NULL: this process by itself */
+    const trm_graph *graph; /* its operators are measured: a training graph, the same on every rank. Borrowed */
+    const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
+    int threads;            /* of a rank */
+    int cores;              /* that all ranks have between them: trmi_probe_cores */
+    trm_optimizer_options optimizer;
+    double load;            /* by others: how much longer the ranks' threads take than they should; 1 = the machine is ours */
+    volatile char *block;   /* to sweep caches with; owned */
+} trmi_probe;
+void trmi_probe_close(trmi_probe *probe);
+
+typedef struct trmi_probe_time {
+    double forward, backward; /* seconds: lower quartile, of the slowest rank */
+    double spread;            /* (upper - lower quartile) / lower, of their sum */
+} trmi_probe_time;
+
+/* CPUs that the ranks may use between them. Collective; NULL: this process' own. */
+trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err);
+/* Rank 0, or a process by itself. Operator `op` of the graph and its gradients on the local shapes of `letters`.
+ *   error  UNSUPPORTED (not by itself), NOMEM, those of peers */
+trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters, trmi_probe_time *out,
+                         trm_error *err);
+/* Rank 0: curves of all moves for every group size, the optimiser, a step's overhead, as a description for
+ * trmi_links_parse.   owns  *out: caller, trmi_text_free */
+trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err);
+/* Rank 0: load, measured in 30 ms. */
+trm_status trmi_probe_load(trmi_probe *probe, trm_error *err);
+/* The other ranks, until rank 0 ends; rank 0's end, with its status: all get it. */
+trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err);
+trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
+
+/* probe_links.c: what every rank does for trmi_probe_links; rank 0 writes. */
+trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
+/* probe.c: seconds of a rank's own work: CPU seconds with one thread. */
+double trmi_probe_clock(const trmi_probe *probe);
+/* Everything that the caches hold becomes something else. */
+void trmi_probe_sweep(trmi_probe *probe);
+/* Lower quartile of `count` times, which are sorted; *spread may be NULL. */
+double trmi_probe_quartile(double *times, int32_t count, double *spread);
+/* The largest of all ranks, element by element. */
+trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err);
+
+#endif

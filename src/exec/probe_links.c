@@ -1,0 +1,317 @@
+/* Messages as a split program sends them, all groups of a size at once:
+ *
+ *      a [r x p] . b [p x c] cut by the sum --P+--> all:   all-reduce
+ *                                           --P+--> rows:  reduce-scatter --> columns: all-to-all
+ *                                                                         --> all:     all-gather
+ *      the same tensor, whole --> columns: local copy
+ *
+ * and buckets of gradients in memory that peers reach, the optimiser's pass, and a step with next to nothing in it. */
+#include "exec/probe.h"
+
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { SIZES = 5, TURNS = 12, MOVES = 6, NAME = 32 };
+static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 1 << 20, 8 << 20, 32 << 20};
+static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
+                                       TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL};
+
+typedef struct links {
+    trmi_probe *probe;
+    int32_t ranks, group;
+    double seconds[MOVES][SIZES];
+} links;
+
+static trm_status together(const links *l, trm_error *err) {
+    return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
+}
+
+/* ---- the program ---------------------------------------------------------------------------------------- */
+
+static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size, const trm_node *inputs, int count) {
+    char name[NAME];
+    snprintf(name, sizeof name, "%s%d", what, size);
+    int32_t made = trmi_graph_add(g, kind, name, inputs, count, 1, NULL);
+    return (trm_node){made != 0 ? g->ops[made].outputs[0] : 0};
+}
+
+static trm_status set(trmi_shard_plan *plan, const char *what, int size, const char *letter, trm_error *err) {
+    char name[NAME], letters[TRMI_MESH_AXES + 1];
+    snprintf(name, sizeof name, "%s%d", what, size);
+    snprintf(letters, sizeof letters, "%s%s", plan->mesh.axes > 1 ? "." : "", letter);
+    return trmi_shard_plan_set(plan, name, letters, false, NULL, err);
+}
+
+static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
+    *rows = *columns = 1;
+    for (int64_t count = bytes / (int64_t)sizeof(float); count > 1; count /= 4) {
+        *rows *= 2;
+        *columns *= count > 2 ? 2 : 1;
+    }
+}
+
+static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, int i, trm_node outputs[4], trm_error *err) {
+    char a[NAME], b[NAME];
+    int64_t rows, columns;
+    sides_of(sizes[i], &rows, &columns);
+    snprintf(a, sizeof a, "a%d", i);
+    snprintf(b, sizeof b, "b%d", i);
+    trm_node factors[2] = {trm_parameter(g, a, trm_shape_of(rows, l->group), TRM_INIT_NORMAL_001),
+                           trm_parameter(g, b, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001)};
+    /* A form that is there already would be cut locally: two sums, and columns before all. */
+    for (int k = 0; k < 2; k++) {
+        trm_node sum = trm_matmul(g, factors[0], factors[1], false, false);
+        TRMI_TRY(trm_graph_check(g, err));
+        char letters[TRMI_MESH_AXES + 1];
+        snprintf(letters, sizeof letters, "%sc", plan->mesh.axes > 1 ? "." : "");
+        TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false, NULL, err));
+        outputs[k] = named(g, TRMI_OP_RELU, k == 0 ? "all" : "rows", i, &sum, 1);
+    }
+    trm_node parts = outputs[1];
+    outputs[1] = named(g, TRMI_OP_RELU, "columns", i, &parts, 1);
+    outputs[2] = named(g, TRMI_OP_RELU, "gathered", i, &parts, 1);
+    outputs[3] = named(g, TRMI_OP_RELU, "local", i, &outputs[0], 1);
+    TRMI_TRY(trm_graph_check(g, err));
+    TRMI_TRY(set(plan, "all", i, ".", err));
+    TRMI_TRY(set(plan, "rows", i, "n", err));
+    TRMI_TRY(set(plan, "gathered", i, ".", err));
+    TRMI_TRY(set(plan, "columns", i, "c", err));
+    return set(plan, "local", i, "c", err);
+}
+
+/* Which message a step is: its place in `moves`, and the size; -1: none. Forms are named after who made the value:
+ * "matmul0 -> S0". Outputs are brought whole in the end: that is not looked at. */
+static int message_of(const trm_program *p, const trmi_step *step, int *size) {
+    if (step->kind != TRMI_STEP_OP || (step->op_kind != TRMI_OP_EXCHANGE && step->op_kind != TRMI_OP_ALL_REDUCE)) {
+        return -1;
+    }
+    /* Who reads it says what it is for. */
+    for (const trmi_step *reader = step + 1; reader < p->steps + p->steps_count; reader++) {
+        static const char *const names[] = {"all", "gathered", "rows", "columns", "", "local"};
+        if (reader->inputs_count < 1 || reader->inputs[0] != step->outputs[0]) {
+            continue;
+        }
+        for (int m = 0; m < MOVES; m++) {
+            size_t length = strlen(names[m]);
+            if (length > 0 && strncmp(reader->name, names[m], length) == 0 && reader->name[length] >= '0' && reader->name[length] <= '9') {
+                *size = reader->name[length] - '0';
+                return *size < SIZES ? m : -1;
+            }
+        }
+    }
+    return -1;
+}
+
+static trm_status time_program(links *l, trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    double *times = trmi_alloc((size_t)p->steps_count * TURNS * sizeof *times + 1);
+    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
+        for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
+            int size, what = message_of(p, &p->steps[i], &size);
+            status = what >= 0 ? together(l, err) : TRM_OK;
+            /* A copy is this rank's own work. */
+            bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
+            double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
+            status = status == TRM_OK ? trmi_exec_run(exec, i, i + 1, err) : status;
+            if (turn >= 0) {
+                times[(int64_t)i * TURNS + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
+            }
+        }
+    }
+    for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
+        int size, what = message_of(p, &p->steps[i], &size);
+        if (what >= 0) {
+            l->seconds[what][size] = trmi_probe_quartile(times + (int64_t)i * TURNS, TURNS, NULL);
+        }
+    }
+    trmi_free(times);
+    return status;
+}
+
+static trm_status run_program(links *l, trm_error *err) {
+    trm_graph *g = NULL;
+    trmi_shard_plan *plan = NULL;
+    trm_exec *exec = NULL;
+    trm_node outputs[4 * SIZES];
+    trmi_mesh mesh;
+    char text[48];
+    if (l->group < l->ranks) {
+        snprintf(text, sizeof text, "%dx%d", (int)(l->ranks / l->group), (int)l->group);
+    } else {
+        snprintf(text, sizeof text, "%d", (int)l->group);
+    }
+    TRMI_TRY(trmi_mesh_parse(text, &mesh, err));
+    TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = false}, &g, err);
+    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
+        status = add_size(l, g, plan, i, outputs + 4 * i, err);
+    }
+    char *words = status == TRM_OK ? trmi_shard_plan_text(plan) : NULL;
+    if (status == TRM_OK && words == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    }
+    const trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * SIZES, .backend = l->probe->backend,
+                                      .threads = l->probe->threads, .tuning_file = l->probe->tuning_file, .no_fusion = true,
+                                      .parallel = {.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words}};
+    status = status == TRM_OK ? trm_exec_create(g, &options, &exec, err) : status;
+    status = status == TRM_OK ? time_program(l, exec, err) : status;
+    trm_exec_destroy(exec);
+    trm_string_free(words);
+    trmi_shard_plan_destroy(plan);
+    trm_graph_destroy(g);
+    return status;
+}
+
+/* ---- buckets of gradients -------------------------------------------------------------------------------- */
+
+static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
+    float *data = trm_comm_alloc_shared(group, (size_t)sizes[SIZES - 1], err);
+    if (data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    }
+    trm_status status = TRM_OK;
+    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
+        double times[TURNS];
+        for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
+            memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
+            status = together(l, err);
+            double begin = trmi_os_now();
+            status = status == TRM_OK ? trm_comm_allreduce(group, data, sizes[i] / (int64_t)sizeof *data, TRM_FLOAT32,
+                                                           TRM_REDUCE_SUM, err) : status;
+            if (turn >= 0) {
+                times[turn] = trmi_os_now() - begin;
+            }
+        }
+        l->seconds[4][i] = trmi_probe_quartile(times, TURNS, NULL);
+    }
+    trm_comm_free_shared(group, data);
+    return status;
+}
+
+static trm_status run_buckets(links *l, trm_error *err) {
+    trm_comm *group;
+    int32_t rank = trm_comm_rank(l->probe->comm);
+    TRMI_TRY(trm_comm_split(l->probe->comm, rank / l->group, rank, &group, err));
+    trm_status status = time_buckets(l, group, err);
+    trm_comm_destroy(group);
+    return status;
+}
+
+/* ---- the optimiser, and a step with nothing in it ---------------------------------------------------------- */
+
+/* A parameter of so many elements and a mean of it, trained; on this rank alone, or cut in a split program. */
+static trm_status small_exec(const trmi_probe *probe, int64_t rows, trm_comm *comm, trm_exec **out, trm_error *err) {
+    trm_graph *g;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
+    trm_node x = trm_parameter(g, "w", trm_shape_of(rows, 64), TRM_INIT_NORMAL_001);
+    trm_node loss = trm_reduce_mean(g, trm_relu(g, x), NULL, 0, false);
+    trm_exec_options options = {.loss = loss, .optimizer = probe->optimizer, .backend = probe->backend, .threads = probe->threads,
+                                .tuning_file = probe->tuning_file};
+    if (comm != NULL) {
+        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED};
+    }
+    trm_status status = trm_exec_create(g, &options, out, err);
+    trm_graph_destroy(g);
+    return status;
+}
+
+static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double *seconds, trm_error *err) {
+    double times[TURNS], none = 0;
+    trm_exec *exec;
+    TRMI_TRY(small_exec(probe, rows, step ? probe->comm : NULL, &exec, err));
+    trm_status status = TRM_OK;
+    for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
+        trmi_probe_sweep(probe);
+        status = trmi_probe_largest(probe, &none, 1, err);
+        double begin = trmi_os_now();
+        status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
+        begin = step ? begin : trmi_probe_clock(probe);
+        status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
+        if (turn >= 0) {
+            times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
+        }
+    }
+    *seconds = status == TRM_OK ? trmi_probe_quartile(times, TURNS, NULL) : 0;
+    trm_exec_destroy(exec);
+    return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------- */
+
+/* Costs rise with bytes: a point below its forerunner, or more than its successor, was disturbed. */
+static void smooth(double *seconds, int32_t count) {
+    for (int32_t i = count - 1; i > 0; i--) {
+        seconds[i - 1] = fmin(seconds[i - 1], seconds[i]);
+    }
+}
+
+static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int64_t *bytes, const double *seconds, int32_t count) {
+    trmi_text_printf(out, "points %s %d", trmi_links_word(move), (int)ranks);
+    for (int32_t i = 0; i < count; i++) {
+        trmi_text_printf(out, " %lld:%.3f", (long long)bytes[i], fmax(0.01, seconds[i] * 1e6));
+    }
+    trmi_text_printf(out, "\n");
+}
+
+/* `crowd`: ranks that share a core. */
+static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_error *err) {
+    for (l->group = 2; l->group <= l->ranks; l->group++) {
+        if (l->ranks % l->group != 0) {
+            continue;
+        }
+        TRMI_TRY(run_program(l, err));
+        TRMI_TRY(run_buckets(l, err));
+        TRMI_TRY(trmi_probe_largest(l->probe, &l->seconds[0][0], MOVES * SIZES, err));
+        for (int m = 0; m < MOVES; m++) {
+            bool alone = moves[m] == TRMI_MOVE_LOCAL;
+            for (int i = 0; alone && i < SIZES; i++) {
+                l->seconds[m][i] *= crowd;
+            }
+            smooth(l->seconds[m], SIZES);
+            int64_t bytes[SIZES];
+            for (int i = 0; i < SIZES; i++) { /* of a copy: what it makes */
+                bytes[i] = sizes[i] / (alone ? l->group : 1);
+            }
+            if (!alone || l->group == l->ranks) {
+                tell_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], SIZES);
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+    links l = {.probe = probe, .ranks = trm_comm_size(probe->comm)};
+    static const int64_t rows[3] = {1 << 10, 1 << 14, 1 << 17};
+    int64_t bytes[3];
+    double update[3], step;
+    char date[32];
+    time_t now = (time_t)trmi_os_wall();
+    struct tm day;
+    int cores = probe->cores;
+    strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
+    trmi_text_printf(out, "# messages of %d ranks of this machine, measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
+                     "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
+                     l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
+    double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
+    TRMI_TRY(measure_groups(&l, crowd, out, err));
+    for (int i = 0; i < 3; i++) {
+        bytes[i] = rows[i] * 64 * (int64_t)sizeof(float);
+        TRMI_TRY(time_small(probe, rows[i], false, &update[i], err));
+        update[i] *= crowd;
+    }
+    smooth(update, 3);
+    tell_curve(out, TRMI_MOVES, 1, bytes, update, 3);
+    TRMI_TRY(time_small(probe, 16, true, &step, err));
+    trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
+    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
+}

@@ -1,0 +1,50 @@
+/* exec/search_costs.h: what operators cost a search of plans: measured (exec/probe.h), kept in a file, or guessed.
+ *
+ *      roofline --> known by key? --> measured seconds
+ *                   else the roofline x what the measured operator of its kind that is nearest in size took beyond its own */
+#ifndef TRMI_EXEC_SEARCH_COSTS_H
+#define TRMI_EXEC_SEARCH_COSTS_H
+
+#include "exec/probe.h"
+#include "plan/search.h"
+
+typedef struct trmi_op_cost_entry {
+    char *key;
+    double forward, backward;      /* seconds on local shapes, measured; < 0: cannot be by itself */
+    double forward_ratio, backward_ratio, size; /* over the roofline; the roofline's forward seconds */
+} trmi_op_cost_entry;
+typedef struct trmi_costs {
+    trmi_arena arena;
+    trmi_probe *probe;    /* NULL: nothing is measured. Borrowed */
+    int threads, ranks;   /* ranks that run when operators are measured; 1: one by itself */
+    double flop, byte;    /* seconds, this machine's rates with `threads` */
+    double factor;        /* on all: ranks that share cores, speed of the other machine */
+    double share;         /* on memory traffic of what was measured or guessed for one rank by itself; at least 1 */
+    bool refresh;         /* what is kept is measured again */
+    trmi_op_cost_entry *entries;
+    int64_t count, capacity;
+    int64_t measured, doubted; /* in this process; of these: again, because they looked wrong */
+    double measure_seconds, limit_seconds;
+    struct trmi_tuning *file; /* NULL: not kept */
+} trmi_costs;
+
+typedef struct trmi_costs_options {
+    trmi_probe *probe;
+    const char *backend, *tuning_file; /* tuning_file: a file of its own, then nothing is kept */
+    int threads, ranks;
+    int together; /* threads of all ranks of this machine that run at a time */
+    bool refresh;
+} trmi_costs_options;
+trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
+void trmi_costs_close(trmi_costs *costs);
+/* trmi_search_costs.seconds; `context`: the costs. */
+void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
+                        const trmi_strategy *strategy, double *forward, double *backward);
+/* Measures what the choice uses and is not known; *news: how many. */
+trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const trmi_choice *choice, int32_t *news,
+                              trm_error *err);
+/* Messages between the probe's ranks: kept in the cache directory, measured when missing, when the machine was
+ * busier then than now, or when refreshed.   owns: *text, trm_string_free; NULL without a probe of several ranks */
+trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
+
+#endif
