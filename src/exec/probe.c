@@ -3,6 +3,7 @@
 
 #include "exec/exec.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -14,12 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 11, SWEEP = 8 << 20, BACKWARD_MAX = 64 };
+enum { REPEATS = 11, SWEEP = 8 << 20, SWEEP_MAX = 512 << 20, BACKWARD_MAX = 64 };
 static const double enough = 0.4; /* seconds for one operator */
 
 enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD };
 typedef struct request {
     int32_t what, op;
+    int64_t footprint;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
 } request;
@@ -34,21 +36,45 @@ double trmi_probe_clock(const trmi_probe *probe) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void trmi_probe_sweep(trmi_probe *probe) {
-    probe->block = probe->block != NULL ? probe->block : trmi_alloc(SWEEP);
-    for (size_t i = 0; probe->block != NULL && i < SWEEP; i += 64) {
-        probe->block[i]++;
-    }
-}
-
 void trmi_probe_close(trmi_probe *probe) {
     trmi_free((void *)(uintptr_t)probe->block);
     probe->block = NULL;
 }
 
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
+    /* What is touched twice a step was last touched half a step ago. */
+    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2, SWEEP_MAX);
+    size_t bytes = others > SWEEP ? (size_t)others : SWEEP;
+    if (probe->block == NULL || probe->block_bytes < bytes) {
+        trmi_probe_close(probe);
+        char *block = trmi_alloc(bytes);
+        if (block != NULL) {
+            memset(block, 1, bytes); /* pages of its own */
+        }
+        probe->block = block;
+        probe->block_bytes = bytes;
+    }
+    volatile long sum = 0;
+    long part = 0;
+    for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
+        part += probe->block[i];
+    }
+    sum += part;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
+}
+
+double trmi_probe_mean(double *times, int32_t count) {
+    int32_t kept = count - count / 8;
+    double sum = 0;
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    for (int32_t i = 0; i < kept; i++) {
+        sum += times[i];
+    }
+    return sum / kept;
 }
 
 double trmi_probe_quartile(double *times, int32_t count, double *spread) {
@@ -195,9 +221,11 @@ static void mark_steps(const trm_program *p, const trmi_op_kind *kinds, int32_t 
 static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks, trmi_probe_time *out,
                           trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
+    const int64_t *arenas = exec->program->arena_bytes;
+    int64_t own = arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
     int32_t count = 0;
     for (int32_t r = -1; r < REPEATS && (r < 3 || used < enough); r++) { /* the first touches pages */
-        trmi_probe_sweep(probe);
+        trmi_probe_sweep(probe, own);
         used = trmi_os_now() - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
@@ -284,6 +312,7 @@ trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, c
     memset(out, 0, sizeof *out);
     ask.what = ASK_OP;
     ask.op = op;
+    ask.footprint = probe->footprint;
     ask.mesh = *mesh;
     snprintf(ask.letters, sizeof ask.letters, "%s", letters);
     TRMI_TRY(send(probe, &ask, err));
@@ -316,6 +345,7 @@ trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
         TRMI_TRY(send(probe, &ask, err));
         switch (ask.what) {
         case ASK_OP:
+            probe->footprint = ask.footprint;
             status = run_op(probe, &ask, &time, err);
             status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 knows */
             break;

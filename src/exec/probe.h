@@ -21,7 +21,9 @@ typedef struct trmi_probe {
     int cores;              /* that all ranks have between them: trmi_probe_cores */
     trm_optimizer_options optimizer;
     double load;            /* by others: how much longer the ranks' threads take than they should; 1 = the machine is ours */
-    volatile char *block;   /* to sweep caches with; owned */
+    int64_t footprint;      /* bytes that a rank's step touches: so much is read before an operator is timed; 0 = 8 MB */
+    const char *block;      /* of it, so large; owned */
+    size_t block_bytes;
 } trmi_probe;
 void trmi_probe_close(trmi_probe *probe);
 
@@ -49,8 +51,11 @@ trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 /* probe.c: seconds of a rank's own work: CPU seconds with one thread. */
 double trmi_probe_clock(const trmi_probe *probe);
-/* Everything that the caches hold becomes something else. */
-void trmi_probe_sweep(trmi_probe *probe);
+/* Caches hold what a step leaves in them when it comes by again: less of this operator, which touches own_bytes, the
+ * larger the step is. */
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes);
+/* Mean of `count` times without the largest eighth. */
+double trmi_probe_mean(double *times, int32_t count);
 /* Lower quartile of `count` times, which are sorted; *spread may be NULL. */
 double trmi_probe_quartile(double *times, int32_t count, double *spread);
 /* The largest of all ranks, element by element. */

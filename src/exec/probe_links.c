@@ -19,10 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 5, TURNS = 12, MOVES = 6, NAME = 32 };
-static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 1 << 20, 8 << 20, 32 << 20};
+enum { SIZES = 6, UPDATES = 7, TURNS = 12, MOVES = 8, NAME = 32, BUCKETS = 4 };
+static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
-                                       TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL};
+                                       TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
+                                       TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE};
 
 typedef struct links {
     trmi_probe *probe;
@@ -87,6 +88,21 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_shard_plan *plan, 
     return set(plan, "local", i, "c", err);
 }
 
+/* Of the program with parameters in parts: what is gathered is stored, what is added is a gradient. */
+static int store_message_of(const trm_program *p, const trmi_step *step, int *size) {
+    if (step->kind != TRMI_STEP_OP || step->op_kind != TRMI_OP_EXCHANGE) {
+        return -1;
+    }
+    bool scatter = step->attrs->exchange.what->add, stored = p->buffers[step->inputs[0]].arena == TRMI_ARENA_PARAM;
+    const trmi_buffer *whole = &p->buffers[scatter ? step->inputs[0] : step->outputs[0]];
+    for (*size = 0; *size < SIZES; ++*size) {
+        if (trm_shape_count(&whole->shape) * (int64_t)sizeof(float) == sizes[*size] && (scatter || stored)) {
+            return scatter ? 7 : 6;
+        }
+    }
+    return -1;
+}
+
 /* Which message a step is: its place in `moves`, and the size; -1: none. Forms are named after who made the value:
  * "matmul0 -> S0". Outputs are brought whole in the end: that is not looked at. */
 static int message_of(const trm_program *p, const trmi_step *step, int *size) {
@@ -99,7 +115,7 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
         if (reader->inputs_count < 1 || reader->inputs[0] != step->outputs[0]) {
             continue;
         }
-        for (int m = 0; m < MOVES; m++) {
+        for (int m = 0; m < (int)(sizeof names / sizeof *names); m++) {
             size_t length = strlen(names[m]);
             if (length > 0 && strncmp(reader->name, names[m], length) == 0 && reader->name[length] >= '0' && reader->name[length] <= '9') {
                 *size = reader->name[length] - '0';
@@ -110,16 +126,21 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     return -1;
 }
 
-static trm_status time_program(links *l, trm_exec *exec, trm_error *err) {
+typedef int classify(const trm_program *p, const trmi_step *step, int *size);
+static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
     double *times = trmi_alloc((size_t)p->steps_count * TURNS * sizeof *times + 1);
     trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
         for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
-            int size, what = message_of(p, &p->steps[i], &size);
-            status = what >= 0 ? together(l, err) : TRM_OK;
-            /* A copy is this rank's own work. */
+            int size, what = message(p, &p->steps[i], &size);
+            /* A copy is this rank's own work. What makes the values begins together, out of cold caches; ranks are not done
+             * with it at the same time, and messages wait. */
             bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
+            if (what < 0) {
+                status = together(l, err);
+                trmi_probe_sweep(l->probe, 0);
+            }
             double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
             status = status == TRM_OK ? trmi_exec_run(exec, i, i + 1, err) : status;
             if (turn >= 0) {
@@ -128,44 +149,96 @@ static trm_status time_program(links *l, trm_exec *exec, trm_error *err) {
         }
     }
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
-        int size, what = message_of(p, &p->steps[i], &size);
+        int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
-            l->seconds[what][size] = trmi_probe_quartile(times + (int64_t)i * TURNS, TURNS, NULL);
+            l->seconds[what][size] = trmi_probe_mean(times + (int64_t)i * TURNS, TURNS);
         }
     }
     trmi_free(times);
     return status;
 }
 
-static trm_status run_program(links *l, trm_error *err) {
-    trm_graph *g = NULL;
-    trmi_shard_plan *plan = NULL;
-    trm_exec *exec = NULL;
-    trm_node outputs[4 * SIZES];
-    trmi_mesh mesh;
+static trm_status mesh_of(const links *l, trmi_mesh *mesh, trm_error *err) {
     char text[48];
     if (l->group < l->ranks) {
         snprintf(text, sizeof text, "%dx%d", (int)(l->ranks / l->group), (int)l->group);
     } else {
         snprintf(text, sizeof text, "%d", (int)l->group);
     }
-    TRMI_TRY(trmi_mesh_parse(text, &mesh, err));
+    return trmi_mesh_parse(text, mesh, err);
+}
+
+/* The graph cut by the plan on all ranks, message by message. */
+static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan *plan, trm_exec_options *options, classify *message,
+                            trm_error *err) {
+    trm_exec *exec = NULL;
+    char *words = trmi_shard_plan_text(plan);
+    if (words == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    }
+    options->backend = l->probe->backend;
+    options->threads = l->probe->threads;
+    options->tuning_file = l->probe->tuning_file;
+    options->no_fusion = true;
+    options->parallel = (trm_parallel_options){.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words};
+    trm_status status = trm_exec_create(g, options, &exec, err);
+    status = status == TRM_OK ? time_program(l, exec, message, err) : status;
+    trm_exec_destroy(exec);
+    trm_string_free(words);
+    return status;
+}
+
+static trm_status run_program(links *l, trm_error *err) {
+    trm_graph *g = NULL;
+    trmi_shard_plan *plan = NULL;
+    trm_node outputs[4 * SIZES];
+    trmi_mesh mesh;
+    TRMI_TRY(mesh_of(l, &mesh, err));
     TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = false}, &g, err);
     for (int i = 0; status == TRM_OK && i < SIZES; i++) {
         status = add_size(l, g, plan, i, outputs + 4 * i, err);
     }
-    char *words = status == TRM_OK ? trmi_shard_plan_text(plan) : NULL;
-    if (status == TRM_OK && words == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * SIZES};
+    status = status == TRM_OK ? run_graph(l, g, plan, &options, message_of, err) : status;
+    trmi_shard_plan_destroy(plan);
+    trm_graph_destroy(g);
+    return status;
+}
+
+/* x [p x c] . w [r x c]' cut by the rows of x, w stored by rows: gathered before, its gradient scattered after. */
+static trm_status add_store(const links *l, trm_graph *g, trmi_shard_plan *plan, int i, trm_node *sum, trm_error *err) {
+    char w[NAME], x[NAME], letters[TRMI_MESH_AXES + 1];
+    int64_t rows, columns;
+    trmi_spread parts = {{0}, {0}};
+    sides_of(sizes[i], &rows, &columns);
+    snprintf(w, sizeof w, "w%d", i);
+    snprintf(x, sizeof x, "x%d", i);
+    snprintf(letters, sizeof letters, "%sn", plan->mesh.axes > 1 ? "." : "");
+    parts.at[plan->mesh.axes - 1] = TRMI_SPLIT;
+    trm_node y = trm_linear(g, trm_parameter(g, x, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001),
+                            trm_parameter(g, w, trm_shape_of(rows, columns), TRM_INIT_NORMAL_001), TRM_NO_NODE);
+    TRMI_TRY(trm_graph_check(g, err));
+    TRMI_TRY(trmi_shard_plan_set(plan, g->ops[g->values[y.id].op].name, letters, false, NULL, err));
+    TRMI_TRY(trmi_shard_plan_store(plan, w, &parts, err));
+    trm_node mean = trm_reduce_mean(g, y, NULL, 0, false);
+    *sum = sum->id == 0 ? mean : trm_add(g, *sum, mean);
+    return trm_graph_check(g, err);
+}
+
+static trm_status run_stores(links *l, trm_error *err) {
+    trm_graph *g = NULL;
+    trmi_shard_plan *plan = NULL;
+    trm_node sum = TRM_NO_NODE;
+    trmi_mesh mesh;
+    TRMI_TRY(mesh_of(l, &mesh, err));
+    TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
+    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
+    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
+        status = add_store(l, g, plan, i, &sum, err);
     }
-    const trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * SIZES, .backend = l->probe->backend,
-                                      .threads = l->probe->threads, .tuning_file = l->probe->tuning_file, .no_fusion = true,
-                                      .parallel = {.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words}};
-    status = status == TRM_OK ? trm_exec_create(g, &options, &exec, err) : status;
-    status = status == TRM_OK ? time_program(l, exec, err) : status;
-    trm_exec_destroy(exec);
-    trm_string_free(words);
+    trm_exec_options options = {.loss = sum};
+    status = status == TRM_OK ? run_graph(l, g, plan, &options, store_message_of, err) : status;
     trmi_shard_plan_destroy(plan);
     trm_graph_destroy(g);
     return status;
@@ -182,8 +255,9 @@ static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
     for (int i = 0; status == TRM_OK && i < SIZES; i++) {
         double times[TURNS];
         for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
-            memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
             status = together(l, err);
+            trmi_probe_sweep(l->probe, 0);
+            memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_allreduce(group, data, sizes[i] / (int64_t)sizeof *data, TRM_FLOAT32,
                                                            TRM_REDUCE_SUM, err) : status;
@@ -191,7 +265,7 @@ static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
                 times[turn] = trmi_os_now() - begin;
             }
         }
-        l->seconds[4][i] = trmi_probe_quartile(times, TURNS, NULL);
+        l->seconds[BUCKETS][i] = trmi_probe_mean(times, TURNS);
     }
     trm_comm_free_shared(group, data);
     return status;
@@ -230,7 +304,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double 
     TRMI_TRY(small_exec(probe, rows, step ? probe->comm : NULL, &exec, err));
     trm_status status = TRM_OK;
     for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
-        trmi_probe_sweep(probe);
+        trmi_probe_sweep(probe, 0);
         status = trmi_probe_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
@@ -240,7 +314,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double 
             times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
         }
     }
-    *seconds = status == TRM_OK ? trmi_probe_quartile(times, TURNS, NULL) : 0;
+    *seconds = status != TRM_OK ? 0 : step ? trmi_probe_mean(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
@@ -269,8 +343,9 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             continue;
         }
         TRMI_TRY(run_program(l, err));
+        TRMI_TRY(run_stores(l, err));
         TRMI_TRY(run_buckets(l, err));
-        TRMI_TRY(trmi_probe_largest(l->probe, &l->seconds[0][0], MOVES * SIZES, err));
+        TRMI_TRY(trm_comm_allreduce(l->probe->comm, &l->seconds[0][0], MOVES * SIZES, TRM_FLOAT64, TRM_REDUCE_MEAN, err));
         for (int m = 0; m < MOVES; m++) {
             bool alone = moves[m] == TRMI_MOVE_LOCAL;
             for (int i = 0; alone && i < SIZES; i++) {
@@ -291,9 +366,9 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
 
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe, .ranks = trm_comm_size(probe->comm)};
-    static const int64_t rows[3] = {1 << 10, 1 << 14, 1 << 17};
-    int64_t bytes[3];
-    double update[3], step;
+    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18};
+    int64_t bytes[UPDATES];
+    double update[UPDATES], step;
     char date[32];
     time_t now = (time_t)trmi_os_wall();
     struct tm day;
@@ -304,13 +379,13 @@ trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *er
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
     TRMI_TRY(measure_groups(&l, crowd, out, err));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < UPDATES; i++) {
         bytes[i] = rows[i] * 64 * (int64_t)sizeof(float);
         TRMI_TRY(time_small(probe, rows[i], false, &update[i], err));
         update[i] *= crowd;
     }
-    smooth(update, 3);
-    tell_curve(out, TRMI_MOVES, 1, bytes, update, 3);
+    smooth(update, UPDATES);
+    tell_curve(out, TRMI_MOVES, 1, bytes, update, UPDATES);
     TRMI_TRY(time_small(probe, 16, true, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;

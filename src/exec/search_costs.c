@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double worth = 20e-6; /* operators below are not measured */
+static const double worth = 4e-6; /* operators below are not measured */
 
 #ifdef TRIREME_ONEDNN
 /* Of this machine, measured once: two searches of one problem should find one plan. */
@@ -128,7 +128,10 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     for (size_t i = 0; i < sizeof op->attrs; i++) {
         h = (h ^ attrs[i]) * 0x100000001B3ull;
     }
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads, c->ranks);
+    /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
+    int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+                                   c->ranks, class);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";
@@ -354,7 +357,7 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         return NULL;
     }
     bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
-                  links->update.count > 0 && (links->load < 1.25 || c->probe->load > 0.8 * links->load);
+                  links->update.count > 0 && strstr((const char *)text, "scatterstore") != NULL && (links->load < 1.25 || c->probe->load > 0.8 * links->load);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);

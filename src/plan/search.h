@@ -132,6 +132,8 @@ double trmi_space_update(const trmi_space *space, double bytes);
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */
 double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from, const trmi_spread *to);
+/* Seconds of bringing a parameter from its parts to `whole`, or its gradient from sums of `whole` to the parts. */
+double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter);
 /* What the gradient of an input is made as, and what the gradient of an output is wanted as. */
 trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read, const char *letters);
 trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);

@@ -119,6 +119,21 @@ static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *s
     return w->choice->parts[node] && trmi_space_parts(w->s, node, input, w->choice->strategy[node], stored);
 }
 
+/* A parameter out of its parts, or its gradient into them. */
+static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *parts, const trmi_spread *read, bool scatter) {
+    trmi_spread whole = *read;
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < w->s->mesh.axes; i++) {
+        whole.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
+        axes |= parts->at[i] != whole.at[i] ? 1u << i : 0;
+    }
+    spend(w, &w->m->gather, (trmi_event){.kind = TRMI_EVENT_MOVE, .node = node, .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
+                                         .what = scatter ? "gradient to its parts" : "parameter", .axes = axes,
+                                         .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
+                                         .bytes = most_bytes(w, value, &whole),
+                                         .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
+}
+
 static void gather_parameters(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -134,10 +149,7 @@ static void gather_parameters(walk *w, int32_t node) {
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
             w->m->kept_bytes += most_bytes(w, op->inputs[i], &read);
-            double before = w->m->redistribute;
-            redistribute(w, node, TRMI_FORWARD, op->inputs[i], "parameter", &stored, &read);
-            w->m->gather += w->m->redistribute - before;
-            w->m->redistribute = before;
+            store_move(w, node, op->inputs[i], &stored, &read, false);
         }
     }
 }
@@ -151,10 +163,7 @@ static void send_gradients(walk *w, int32_t node) {
         }
         trmi_spread stored, made;
         if (stored_as(w, node, i, &stored, &made)) {
-            double before = w->m->redistribute;
-            redistribute(w, node, TRMI_BACKWARD, op->inputs[i], "gradient to its parts", &made, &stored);
-            w->m->gather += w->m->redistribute - before;
-            w->m->redistribute = before;
+            store_move(w, node, op->inputs[i], &stored, &strategy_of(w, node)->inputs[i], true);
             continue;
         }
         double seconds = trmi_space_way(w->s, op->inputs[i], &made, &stored);

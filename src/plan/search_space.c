@@ -150,11 +150,18 @@ static double way(const trmi_space *s, const trmi_price_table *t, const trmi_spr
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
 
+/* The order in which dimensions are tried: weights of convolutions lie with output channels innermost, and parts of those
+ * would be scattered. */
+static int32_t nth_dimension(const trm_shape *shape, int32_t n) {
+    return shape->rank == 4 && n < 2 ? 1 - n : n;
+}
+
 /* A parameter read as `read`, its gradient made as `made`: cut along the first dimension that allows it, over
  * all axes on which the gradient is partial. False: cannot be cut. */
 static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spread *read, const trmi_spread *made,
                      trmi_spread *out) {
-    for (int32_t d = 0; d < shape->rank; d++) {
+    for (int32_t n = 0; n < shape->rank; n++) {
+        int32_t d = nth_dimension(shape, n);
         bool any = false;
         *out = *read;
         for (int32_t i = 0; i < s->mesh.axes; i++) {
@@ -212,6 +219,15 @@ static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_
     return bytes_of(s, value, made) * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
 }
 
+double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter) {
+    uint32_t axes = 0;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        axes |= parts->at[i] != whole->at[i] ? 1u << i : 0;
+    }
+    return axes == 0 ? 0 : trmi_price(&s->prices, &s->mesh, scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE, axes,
+                                      bytes_of(s, value, whole));
+}
+
 /* One parameter of an operator: both ways of storing it are added to `stores`. */
 static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, const trmi_strategy *strategy,
                                 trmi_store_cost stores[2]) {
@@ -236,7 +252,8 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     stores[0].bytes += copies * whole;
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* Parts are gathered before use, gradients brought to them by exchanges of the program: both block. */
-        stores[1].blocking += way(s, t, &parts, &stored) + way(s, t, &made, &parts) +
+        stores[1].blocking += trmi_space_store_move(s, op->inputs[input], &parts, &stored, false) +
+                              trmi_space_store_move(s, op->inputs[input], &parts, &stored, true) +
                               update * bytes_of(s, op->inputs[input], &parts);
         stores[1].bytes += copies * bytes_of(s, op->inputs[input], &parts) + whole;
     } else {

@@ -15,7 +15,7 @@
 
 static const char *const move_names[TRMI_MOVES] = {"local",          "all-reduce", "all-gather",
                                                    "reduce-scatter", "all-to-all", "exchange",
-                                                   "gradients"};
+                                                   "all-reduce",     "all-gather", "reduce-scatter"};
 const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
 
 /* ---- prices ------------------------------------------------------------------------------------------ */
@@ -39,6 +39,8 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
         return 2 * (n - 1) * alpha + 2 * (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_GATHER:
     case TRMI_MOVE_REDUCE_SCATTER:
+    case TRMI_MOVE_GATHER_STORE:
+    case TRMI_MOVE_SCATTER_STORE:
         return (n - 1) * alpha + (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_TO_ALL:
     case TRMI_MOVE_EXCHANGE:

@@ -28,18 +28,20 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
     return inputs->count > 0 ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
 }
 
-/* Fused as the back-end will have it, and differentiated. */
-static trm_status compile(const trm_planner *p, const trm_graph *graph, trm_node loss, trm_program **out,
-                          trm_error *err) {
-    trmi_target target = {.name = "planner", .threads = p->costs.threads, .flops_per_second = 1 / p->costs.flop,
-                          .bytes_per_second = 1 / p->costs.byte};
+/* Fused as the back-end will have it, and differentiated: what the executor will split. */
+static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss, trm_graph **out, trm_error *err) {
+    trmi_target target = {.name = "planner", .threads = p->costs.threads};
     bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
     target.fuse_norm_act = target.fuse_xent = fast;
 #endif
     const trmi_plan_options options = {.target = &target, .loss = loss, .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion || !fast};
-    return trmi_plan_create(graph, &options, out, err);
+                                       .no_fusion = p->model.no_fusion || !fast, .dense_gradients = true};
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
+    trmi_arena_free(&arena);
+    return status;
 }
 
 /* One rank's program of a plan, by the back-end that would run it. */
@@ -61,8 +63,9 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     return status;
 }
 
-static trm_status make_program(const trm_planner *p, int64_t batch, const trmi_shard_plan *plan, trm_program **out,
-                               trm_error *err) {
+/* `plan` NULL: the training graph; else rank 0's program. */
+static trm_status make(const trm_planner *p, int64_t batch, int64_t classes, const trmi_shard_plan *plan, trm_graph **training,
+                       trm_program **program, trm_error *err) {
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_graph *graph = NULL;
     if (inputs == NULL) {
@@ -78,17 +81,25 @@ static trm_status make_program(const trm_planner *p, int64_t batch, const trmi_s
         trm_loss loss = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
         trm_node value = loss(graph, logits, inputs, p->model.loss_context);
         status = trm_graph_check(graph, err);
+        trm_graph *other = NULL;
+        if (status == TRM_OK && classes > 0) {
+            status = trmi_planner_rescale_classes(graph, classes, &value, &other, err);
+        }
+        if (other != NULL) {
+            trm_graph_destroy(graph);
+            graph = other;
+        }
         status = status != TRM_OK ? status
-                 : plan != NULL   ? compile_part(p, graph, value, plan, out, err)
-                                  : compile(p, graph, value, out, err);
+                 : plan != NULL   ? compile_part(p, graph, value, plan, program, err)
+                                  : differentiate(p, graph, value, training, err);
     }
     trm_graph_destroy(graph);
     trmi_free(inputs);
     return status;
 }
 
-trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err) {
-    return make_program(p, batch, NULL, out, err);
+trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_error *err) {
+    return make(p, batch, classes, NULL, out, NULL, err);
 }
 
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
@@ -96,11 +107,14 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     trm_program *program = NULL;
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = make_program(p, p->batch, plan, &program, err);
+    trm_status status = make(p, p->batch, 0, plan, NULL, &program, err);
     if (status == TRM_OK) {
-        *bytes = (double)program->arena_bytes[TRMI_ARENA_PARAM] * p->slots;
+        /* As the executor takes them: in whole pages but for what peers reach. */
+        *bytes = (double)trmi_map_resident((size_t)program->arena_bytes[TRMI_ARENA_PARAM]) * p->slots;
         for (int a = 1; a < TRMI_ARENAS; a++) {
-            *bytes += a == TRMI_ARENA_SLOT ? 0 : (double)program->arena_bytes[a];
+            bool shared = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD;
+            size_t own = (size_t)program->arena_bytes[a];
+            *bytes += a == TRMI_ARENA_SLOT ? 0 : (double)(shared ? own : trmi_map_resident(own));
         }
     }
     trmi_plan_destroy(program);
@@ -141,7 +155,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
 static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontier, trm_error *err) {
     trmi_space_destroy(m->space);
     m->space = NULL;
-    TRMI_TRY(trmi_planner_space(p, p->program->graph, &m->mesh, &m->space, err));
+    TRMI_TRY(trmi_planner_space(p, p->graph, &m->mesh, &m->space, err));
     trmi_choice own, *given = NULL;
     if (p->given != NULL && trmi_choice_open(&own, m->space, &p->arena)) {
         trm_error no;
@@ -173,6 +187,10 @@ static trm_status search(trm_planner *p, trm_error *err) {
         }
         choose_mesh(p);
         p->search_seconds = trmi_os_now() - begin;
+        const trmi_found *first = &p->meshes[0].found;
+        if (measure && p->probe.footprint == 0 && first->baselines_count > 0) { /* set once: a rank's data-parallel step */
+            p->probe.footprint = (int64_t)first->baselines[0].measure.bytes;
+        }
         for (int32_t i = 0; measure && i < p->meshes_count; i++) {
             const trmi_planned_mesh *m = &p->meshes[i];
             TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.best.choice, &news, err));
@@ -247,7 +265,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
     int threads, together;
     settle_threads(p, &threads, &together);
-    p->probe = (trmi_probe){.comm = o->comm, .graph = p->program->graph, .backend = p->model.backend, .tuning_file = p->model.tuning_file,
+    p->probe = (trmi_probe){.comm = o->comm, .graph = p->graph, .backend = p->model.backend, .tuning_file = p->model.tuning_file,
                             .threads = threads, .cores = p->probe.cores, .optimizer = p->model.optimizer, .load = 1};
     const trmi_costs_options options = {.probe = o->no_measure || p->links.flops > 0 ? NULL : &p->probe, .refresh = o->refresh,
                                         .backend = p->model.backend, .tuning_file = p->model.tuning_file, .threads = threads,
@@ -340,18 +358,18 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     }
     p->model = *model;
     p->options = *options;
-    p->costs.flop = p->costs.byte = 1e-10; /* until they are settled: the graph does not depend on them */
     bool leads = options->comm == NULL || trm_comm_rank(options->comm) == 0;
     trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
     status = status == TRM_OK ? settle(p, err) : status;
-    status = status == TRM_OK ? trmi_planner_graph(p, p->batch, &p->program, err) : status;
+    status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
+    p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
     if (status != TRM_OK) { /* the same on all ranks */
         trm_planner_destroy(p);
         return status;
     }
     if (!leads) {
         int together;
-        p->probe = (trmi_probe){.comm = options->comm, .graph = p->program->graph, .backend = model->backend,
+        p->probe = (trmi_probe){.comm = options->comm, .graph = p->graph, .backend = model->backend,
                                 .tuning_file = model->tuning_file, .cores = p->probe.cores, .optimizer = model->optimizer};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_probe_serve(&p->probe, err);
@@ -383,7 +401,7 @@ void trm_planner_destroy(trm_planner *p) {
         trmi_space_destroy(p->meshes[i].space);
     }
     trmi_shard_plan_destroy(p->given);
-    trmi_plan_destroy(p->program);
+    trm_graph_destroy(p->graph);
     trmi_costs_close(&p->costs);
     trmi_probe_close(&p->probe);
     trm_string_free(p->links_text);

@@ -24,6 +24,7 @@ typedef struct trmi_planned_mesh {
 typedef struct trmi_flip {
     const char *what;  /* "bandwidth", "batch", "classes" */
     double at;         /* factor on the present value; 0 = nothing changes in the range looked at */
+    double now;        /* its present value; 0: only the factor means something */
     double low, high;  /* range of factors */
     char to[96];       /* what the plan becomes */
 } trmi_flip;
@@ -39,12 +40,13 @@ struct trm_planner {
     trmi_search_mode mode;
     int32_t ranks;
     int64_t batch; /* global */
+    int64_t classes; /* of the classifier; 0: there is none */
     int32_t slots;
-    trm_program *program; /* whose graph is planned */
+    trm_graph *graph; /* of training, whole */
     trmi_shard_plan *given;
     trmi_planned_mesh *meshes;
     int32_t meshes_count, best, rounds;
-    trmi_flip flips[3];
+    trmi_flip flips[6];
     int32_t flips_count;
     trmi_candidate others[TRMI_CANDIDATES]; /* of the best mesh */
     int32_t others_count;
@@ -53,8 +55,11 @@ struct trm_planner {
 };
 
 static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
-/* The whole training graph of a global batch of `batch`. */
-trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, trm_program **out, trm_error *err);
+/* The whole training graph of a global batch of `batch`, with `classes` classes (0 = as they are). */
+trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_error *err);
+/* planner_classes.c: of the last linear operator of a forward graph; 0: there is none. And with another number of them. */
+int64_t trmi_planner_class_count(const trm_graph *graph);
+trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes, trm_node *loss, trm_graph **out, trm_error *err);
 /* Bytes of rank 0's program of a plan, by liveness: what it will take but for kernels' scratch tables. */
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
                                  trm_error *err);

@@ -53,11 +53,13 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
 
 /* ---- flips -------------------------------------------------------------------------------------------------- */
 
-/* Is the present plan still within 2 % of the best, bandwidth or batch times `factor`? */
-static trm_status still_best(trm_planner *p, bool batch, double factor, bool *best, char *to, size_t size, trm_error *err) {
+typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
+
+/* Is the present plan still within 2 % of the best, with this `factor` on one thing? */
+static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to, size_t size, trm_error *err) {
     const trmi_planned_mesh *m = trmi_planner_best(p);
-    const trm_graph *graph = p->program->graph;
-    trm_program *other = NULL;
+    const trm_graph *graph = p->graph;
+    trm_graph *other = NULL;
     trmi_space *space = NULL;
     trmi_found *found = trmi_alloc(sizeof *found);
     trmi_arena arena = {0};
@@ -66,13 +68,14 @@ static trm_status still_best(trm_planner *p, bool batch, double factor, bool *be
     trmi_measure measure;
     trm_status status = found != NULL ? trmi_space_plan(m->space, &m->found.best.choice, &plan, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    if (status == TRM_OK && batch) {
-        int64_t size_of = (int64_t)llround((double)p->batch * factor);
-        status = trmi_planner_graph(p, size_of < 1 ? 1 : size_of, &other, err);
-        graph = status == TRM_OK ? other->graph : graph;
+    if (status == TRM_OK && what != BANDWIDTH) {
+        int64_t scaled = (int64_t)llround((double)(what == BATCH ? p->batch : p->classes) * factor);
+        scaled = scaled < 1 ? 1 : scaled;
+        status = trmi_planner_graph(p, what == BATCH ? scaled : p->batch, what == CLASSES ? scaled : 0, &other, err);
+        graph = status == TRM_OK ? other : graph;
     }
     double kept = p->links.scale_beta;
-    p->links.scale_beta = batch ? kept : 1 / factor;
+    p->links.scale_beta = what == BANDWIDTH ? 1 / factor : kept;
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
     const trmi_search_options options = {.memory_bytes = (double)p->options.memory_bytes};
@@ -85,30 +88,33 @@ static trm_status still_best(trm_planner *p, bool batch, double factor, bool *be
     }
     trmi_shard_plan_destroy(plan);
     trmi_space_destroy(space);
-    trmi_plan_destroy(other);
+    trm_graph_destroy(other);
     trmi_arena_free(&arena);
     trmi_free(found);
     return status;
 }
 
-/* From 1 towards 4^STEPS (or its inverse) until the plan changes, then halving the interval. */
-static trm_status find_flip(trm_planner *p, bool batch, double step, trmi_flip *flip, trm_error *err) {
+/* Fewer samples or classes than ranks are not looked at. */
+static bool possible(const trm_planner *p, knob what, double factor) {
+    double count = what == BATCH ? (double)p->batch : (double)p->classes;
+    return what == BANDWIDTH || (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
+}
+
+/* From 1 towards step^STEPS until the plan changes, then halving the interval. */
+static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip, trm_error *err) {
     double good = 1, bad = 0;
     bool best = true;
     char to[sizeof flip->to];
-    for (int i = 0; i < STEPS && best; i++) {
+    for (int i = 0; i < STEPS && best && possible(p, what, pow(step, i + 1)); i++) {
         double factor = pow(step, i + 1);
-        if (batch && (double)p->batch * factor < p->ranks) {
-            break; /* fewer samples than ranks */
-        }
-        TRMI_TRY(still_best(p, batch, factor, &best, to, sizeof to, err));
+        TRMI_TRY(still_best(p, what, factor, &best, to, sizeof to, err));
         *(best ? &good : &bad) = factor;
     }
     for (int i = 0; i < HALVINGS && bad > 0; i++) {
         double middle = sqrt(good * bad);
         bool ok;
         char other[sizeof to];
-        TRMI_TRY(still_best(p, batch, middle, &ok, other, sizeof other, err));
+        TRMI_TRY(still_best(p, what, middle, &ok, other, sizeof other, err));
         *(ok ? &good : &bad) = middle;
         if (!ok) {
             memcpy(to, other, sizeof to);
@@ -128,16 +134,21 @@ static trm_status find_flip(trm_planner *p, bool batch, double step, trmi_flip *
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
     static const struct {
         const char *what;
-        bool batch;
+        knob knob;
         double step;
-    } tries[] = {{"bandwidth", false, 4}, {"bandwidth", false, 0.25}, {"batch", true, 0.25}};
+    } tries[] = {{"bandwidth", BANDWIDTH, 4}, {"bandwidth", BANDWIDTH, 0.25}, {"batch", BATCH, 4},
+                 {"batch", BATCH, 0.25},      {"classes", CLASSES, 8},        {"classes", CLASSES, 0.125}};
     if (trmi_planner_best(p)->space->seconds > 0.05) {
         return TRM_OK; /* many spaces of this size would take long */
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
+        if (tries[i].knob == CLASSES && p->classes < 2) {
+            continue;
+        }
         trmi_flip *f = &p->flips[p->flips_count];
-        *f = (trmi_flip){.what = tries[i].what, .low = 1, .high = 1};
-        TRMI_TRY(find_flip(p, tries[i].batch, tries[i].step, f, err));
+        *f = (trmi_flip){.what = tries[i].what, .low = 1, .high = 1,
+                         .now = tries[i].knob == BATCH ? (double)p->batch : tries[i].knob == CLASSES ? (double)p->classes : 0};
+        TRMI_TRY(find_flip(p, tries[i].knob, tries[i].step, f, err));
         p->flips_count++;
     }
     return TRM_OK;

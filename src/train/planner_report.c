@@ -267,9 +267,13 @@ static void tell_flips(report *r) {
     }
     for (int32_t i = 0; i < r->p->flips_count; i++) {
         const trmi_flip *f = &r->p->flips[i];
+        char from[24] = "";
+        if (f->at > 0 && f->now > 0) {
+            snprintf(from, sizeof from, " (%s %.0f)", f->at > 1 ? "from" : "to", f->at > 1 ? ceil(f->now * f->at) : floor(f->now * f->at));
+        }
         if (f->at > 0) {
-            trmi_text_printf(&r->text, "%-10s x %-8.3g %s\n", f->what, f->at, f->to);
-        } else {
+            trmi_text_printf(&r->text, "%-10s x %.3g%s: %s\n", f->what, f->at, from, f->to);
+        } else if (f->low < 1 || f->high > 1) {
             trmi_text_printf(&r->text, "%-10s not from x %.3g to x %.3g\n", f->what, f->low, f->high);
         }
     }

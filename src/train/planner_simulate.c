@@ -62,15 +62,15 @@ static bool mesh_for(const trm_planner *p, int32_t ranks, trmi_mesh *out) {
 
 static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *out, trm_error *err) {
     trm_planner *p = s->p;
-    trm_program *program = NULL;
+    trm_graph *graph = NULL;
     trmi_space *space = NULL;
     trmi_arena arena = {0};
     trmi_found *found = trmi_alloc(sizeof *found);
     *out = (point){.ranks = ranks, .batch = batch};
     mesh_for(p, ranks, &out->mesh);
-    trm_status status = found != NULL ? trmi_planner_graph(p, batch, &program, err)
+    trm_status status = found != NULL ? trmi_planner_graph(p, batch, 0, &graph, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
-    status = status == TRM_OK ? trmi_planner_space(p, program->graph, &out->mesh, &space, err) : status;
+    status = status == TRM_OK ? trmi_planner_space(p, graph, &out->mesh, &space, err) : status;
     const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
@@ -83,7 +83,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
         trmi_planner_summary(space, &found->best.choice, out->plan, sizeof out->plan);
     }
     trmi_space_destroy(space);
-    trmi_plan_destroy(program);
+    trm_graph_destroy(graph);
     trmi_arena_free(&arena);
     trmi_free(found);
     return status;
@@ -117,7 +117,7 @@ static trm_status again(simulation *s, const char *what, trm_error *err) {
     trmi_arena arena = {0};
     trmi_measure measure;
     trmi_found *found = trmi_alloc(sizeof *found);
-    trm_status status = found != NULL ? trmi_planner_space(p, p->program->graph, &m->mesh, &space, err)
+    trm_status status = found != NULL ? trmi_planner_space(p, p->graph, &m->mesh, &space, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
     const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes,
