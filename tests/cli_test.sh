@@ -1,13 +1,7 @@
 #!/usr/bin/env bash
 # The command line: help, flags, exit codes, JSON. Quick: nothing is trained for long.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-failed=0
+. "$(dirname "$0")/common.sh"
 
-fail() { echo "FAIL: $*"; failed=1; }
 # expect CODE TEXT ARGS...: the exit code, and TEXT in what it prints.
 expect() {
     local code=$1 text=$2

@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, TFRecords, CSV with bags; hashing and vocabularies.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 train() { "$trireme" train "$@" --threads 1 --json --log-every 1000000 --hidden 32 --embedding-width 8 > "$work/events" 2> "$work/out" || fail "train $*: $(cat "$work/out")"; }
 auc() { # LOW: the last evaluation's AUC is above
     python3 - "$work/events" "$1" << 'END' || fail "auc: $(grep eval "$work/events")"

@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # Recommendation models on the command line: train, evaluate against what is possible, stop and resume, files.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
 
 small="--data synth --fields 5 --dense 3 --table-rows 30 --synth-train 2560 --synth-test 1000 --batch-size 256 --hidden 32,16 --bottom 16 --embedding-width 8"
 for model in widedeep deepfm dcnv2 dlrm; do

@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # bench comm: what it prints, its gate and exit codes, and the choice of algorithms.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 expect() { # CODE TEXT ARGS
     local code=$1 text=$2
     shift 2

@@ -1,17 +1,12 @@
 #!/usr/bin/env bash
 # The commands of docs/from-guide-000.md, as they stand there.
-set -u
-trireme=${TRIREME:?}
-source=${TRIREME_SOURCE:-$(cd "$(dirname "$0")/.." && pwd)}
-work=$(mktemp -d)
+. "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-mkdir "$work/bin" && ln -s "$(readlink -f "$trireme")" "$work/bin/trireme" && PATH=$work/bin:$PATH
-cd "$work" || exit 1
+export OMP_NUM_THREADS=1
+mkdir "$work/bin" && ln -s "$trireme" "$work/bin/trireme" && PATH=$work/bin:$PATH
 awk '/^```bash$/ {n++; on = 1; next} /^```$/ {on = 0} on {print > ("block" n)}' "$source/docs/from-guide-000.md"
 blocks=$(find . -name 'block*' | grep -c .)
 [ "$blocks" -ge 6 ] || { echo "FAIL: $blocks blocks of commands found"; exit 1; }
-failed=0
 for i in $(seq "$blocks"); do
     # Background processes count, too: an exit status of `wait` alone would hide them.
     sed 's/&$/\&\npids="$pids $!"/; s/^wait$/for p in $pids; do wait $p || exit 1; done; pids=/' "block$i" > "run$i"

@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
 # docs/from-guide-001.md says nothing that is not run: its blocks marked sh are run one by one, each line of its
 # blocks marked c stands in an example that they run.
-set -u
-trireme=${TRIREME:?}
+. "$(dirname "$0")/common.sh"
 examples=${TRIREME_BUILD:?}/examples
-root=$(cd "$(dirname "$0")/.." && pwd)
 export TRIREME_DATA=${TRIREME_DATA:-/work/shared/data}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache PATH="$(dirname "$trireme"):$examples:$PATH"
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+export PATH="$(dirname "$trireme"):$examples:$PATH"
 
-python3 - "$root/docs/from-guide-001.md" << 'END'
+python3 - "$source/docs/from-guide-001.md" << 'END'
 import re, sys
 blocks = re.findall(r"^```(\w+)\n(.*?)^```$", open(sys.argv[1]).read(), re.M | re.S)
 for i, text in enumerate(t for kind, t in blocks if kind == "sh"):
@@ -22,7 +15,7 @@ open("lines.c", "w").write("".join(t for kind, t in blocks if kind == "c"))
 END
 
 while IFS= read -r line; do
-    grep -qxF -- "$line" "$root"/examples/resnet50_imagenet.c "$root"/examples/own_loop.c || fail "in no example: $line"
+    grep -qxF -- "$line" "$source"/examples/resnet50_imagenet.c "$source"/examples/own_loop.c || fail "in no example: $line"
 done < lines.c
 [ "$(wc -l < lines.c)" -ge 10 ] || fail "the document has only $(wc -l < lines.c) lines of C"
 
@@ -96,7 +89,7 @@ fi
 last=$(ls [0-9]*.sh | tail -2 | head -1)
 [ "$(sed -n 's/.*weights//p' "$last.out" | sort -u | wc -l)" = 1 ] && [ "$(grep -c weights "$last.out")" = 2 ] ||
     fail "own_loop has other weights on two ranks: $(cat "$last.out")"
-own=$root/examples/own_loop.c
+own=$source/examples/own_loop.c
 [ "$(grep -c '/\* + \*/$' "$own") $(grep -c 'trm_\|TRM_\|trireme/' "$own") $(grep -c '^#include.*/\* + \*/$' "$own")" = "4 4 1" ] ||
     fail "own_loop.c has other lines of ours than three and a header"
 grep -v '/\* + \*/$' "$own" > plain.c

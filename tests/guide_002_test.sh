@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # Guide 002's job in small: 8 processes, started by its script from its rank table (lab form), one directory each.
-set -u
-trireme=${TRIREME:?}
+. "$(dirname "$0")/common.sh"
 data=${TRIREME_DATA:-/work/shared/data}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
 
 python3 - << 'END'
 import json

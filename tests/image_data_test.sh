@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # ImageNet's two forms from the command line: class folders and TFRecords are trained on and evaluated, and a
 # damaged file of each is named. Real JPEG files where $TRIREME_DATA/imagenet-sample is, PNG made here otherwise.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 # fails CODE TEXT ARGS...: one line with TEXT, and the code
 fails() {
     local code=$1 text=$2 got

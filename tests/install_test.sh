@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # `make install` into a folder of its own; a program outside builds against it by pkg-config (shared
 # and static) and by CMake's find_package, and every public symbol is exported.
-set -eu
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+. "$(dirname "$0")/common.sh"
+set -e
+sanitized && skip "programs outside are not built with a sanitizer"
+folder=$work
 cmake --install "$TRIREME_BUILD" --prefix "$folder/inst" > /dev/null
 pc=$(dirname "$(find "$folder/inst" -name trireme.pc)")
 lib=$(dirname "$pc")

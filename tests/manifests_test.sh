@@ -1,12 +1,8 @@
 #!/usr/bin/env bash
 # examples/kubernetes: YAML that parses, commands whose flags exist, and for every pod the environment that its
 # operator would give, fed to `trireme cluster check`.
-set -u
-trireme=${TRIREME:?}
-python3 -c 'import yaml' 2> /dev/null || { echo "skipped: no Python with yaml"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+. "$(dirname "$0")/common.sh"
+python3 -c 'import yaml' 2> /dev/null || skip "no Python with yaml"
 head -c 32 /dev/urandom > token && chmod 600 token
 python3 - "$trireme" "${TRIREME_SOURCE:?}/examples/kubernetes" << 'P'
 import json, os, subprocess, sys, yaml

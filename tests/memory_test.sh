@@ -1,15 +1,7 @@
 #!/usr/bin/env bash
 # The memory that is predicted is the memory that is used: within 2 %, with and without measured choices.
-set -u
-trireme=${TRIREME:?}
-if grep -qaE '__(a|t)san_init' "$trireme"; then
-    echo "skipped: a sanitizer's own memory is in the way"
-    exit 77
-fi
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-failed=0
+. "$(dirname "$0")/common.sh"
+sanitized && skip "a sanitizer's own memory is in the way"
 
 # check ARGS...
 check() {

@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # Data parallel from the command line: context options, evaluation on many ranks, stopping a job.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 expect() { # CODE TEXT ARGS
     local code=$1 text=$2
     shift 2

@@ -1,13 +1,7 @@
 #!/usr/bin/env bash
 # plan -n and simulate: what they print is whole, bounds hold, bad input gets a sentence and the right status.
-set -u
-T=${TRIREME:?}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache
-mkdir -p "$XDG_CACHE_HOME"
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+dir=$work T=$trireme
 
 # number KEY FILE: the first value of a key
 number() { grep -o "\"$1\":[-0-9.e+]*" "$2" | head -1 | cut -d: -f2; }
@@ -34,7 +28,9 @@ expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links g
     --save "$dir/plan" --svg "$dir/plan.svg"
 head -1 "$dir/out" >"$dir/json"
 objective=$(number objective "$dir/json") bound=$(number lower_bound "$dir/json") data=$(number data_parallel_seconds "$dir/json")
-holds "$bound > 0 && $bound <= $objective && $objective * 2 < $data" "a head of 100,000 classes"
+pays=2
+sanitized && pays=1 # operators are slow then, and messages are not
+holds "$bound > 0 && $bound <= $objective && $objective * $pays < $data" "a head of 100,000 classes"
 holds "$(number gap "$dir/json") < 0.01" "its proof"
 for key in operators baselines communication frontier flips meshes memory buckets; do
     grep -q "\"$key\":" "$dir/json" || fail "plan --json has no $key"

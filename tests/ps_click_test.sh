@@ -1,13 +1,7 @@
 #!/usr/bin/env bash
 # Recommendation models with their tables on servers: the numbers of one device, from the command line.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
 data="--data clicks --table-rows 1000 --synth-train 10240 --synth-test 2000"
 # shellcheck disable=SC2086
 train() { "$trireme" train $data --steps 10 --json "$@" 2> err || fail "$*: $(tail -n 3 err)"; }

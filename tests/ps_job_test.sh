@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # Jobs with parameter servers: started at once, by guide 000's lines, and by TF_CONFIG; synchronous
 # servers give one device's numbers; what is wrong is said.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
+. "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+export OMP_NUM_THREADS=1
 data="--data synth --synth-train 400 --synth-test 60"
 
 # ---- all roles on this machine, against one device with the whole batch

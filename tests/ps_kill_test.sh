@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # Roles of a running job die by SIGKILL, one after the other, and are started again by the launcher: no hang,
 # no batch lost or used twice. PS_KILL_LONG=1: more of them, at more moments.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
+. "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+export OMP_NUM_THREADS=1
 samples=8000 batch=20 epochs=2
 [ -n "${PS_KILL_LONG:-}" ] && epochs=10
 updates=$((samples / batch * epochs))

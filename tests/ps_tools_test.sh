@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # bench ps says what it measures; its checkpoint is inspected and exported.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 
 "$trireme" bench ps --rows 110000 --repeats 3 --batch-size 16384 --output ps > bench.txt 2> bench.err || fail "bench ps: $(tail -n 3 bench.err)"
 for name in read.of_gather update.rowwise_adagrad.of_gather criteo.pull.of_gather criteo.push.of_update \

@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # Many ranks from the command line: -n, run, cluster, bench comm, bench train; nothing stays behind.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 
 data="--data synth --synth-train 96 --synth-test 40"
 recipe="--learning-rate 0.02 --seed 7 --log-every 1 --json"

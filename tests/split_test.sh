@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # semi_auto_parallel and auto_parallel: the same losses as one device on the whole batch, plans from files, sharded
 # parameters saved whole and resumed on another number of ranks, bad plans refused in a sentence.
-set -u
-T=${TRIREME:?}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache OMP_NUM_THREADS=1
-mkdir -p "$XDG_CACHE_HOME"
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+dir=$work T=$trireme
+export OMP_NUM_THREADS=1
 model="mlp --data synth --image-size 16 --classes 12 --threads 1 --json --log-every 1"
 
 losses() { grep '"event":"step"' "$1" | grep -o '"loss":[-0-9.e+]*' | cut -d: -f2; }

@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # --deterministic strict: the same bits on any number of ranks and threads, over a resume too.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 train() { # MODEL RANKS THREADS EPOCHS DIR MORE: a global batch of 24
     local model=$1 ranks=$2 threads=$3 epochs=$4 output=$5
     shift 5

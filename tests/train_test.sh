@@ -1,12 +1,6 @@
 #!/usr/bin/env bash
 # Train, stop in every way, resume, evaluate: the same bits as a run that was left alone.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
 
 data="--data synth --synth-train 96 --synth-test 40 --batch-size 8"
 recipe="--learning-rate 0.02 --schedule cosine --warmup-steps 5 --weight-decay 1e-4 --seed 7"

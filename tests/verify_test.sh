@@ -1,13 +1,8 @@
 #!/usr/bin/env bash
 # trireme verify: plans on 2 and 4 ranks against one device from the command line; what it says, its exit codes.
-set -u
-T=${TRIREME:?}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache OMP_NUM_THREADS=1
-cd "$dir" || exit 1
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+dir=$work T=$trireme
+export OMP_NUM_THREADS=1
 
 cat >plan <<'END'
 trireme-plan 1

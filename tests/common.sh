@@ -1,0 +1,13 @@
+# Sourced first by the script tests: the program, a working folder that is removed at the end, with a cache of its own.
+set -u
+trireme=$(readlink -f "${TRIREME:?}")
+source=${TRIREME_SOURCE:-$(cd "$(dirname "$0")/.." && pwd)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_CACHE_HOME=$work/cache
+cd "$work" || exit 1
+failed=0
+fail() { echo "FAIL: $*"; failed=1; }
+# Built with a sanitizer: times and memory are then not the program's own.
+sanitized() { grep -qaE '__(a|t)san_init' "$trireme"; }
+skip() { echo "skipped: $*"; exit 77; }
