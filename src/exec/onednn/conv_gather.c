@@ -279,7 +279,7 @@ static bool gather_can(const trmi_conv_problem *p) {
 }
 
 static double gather_guess(const trmi_conv_problem *p, int threads) {
-    double rate = p->c < 16 ? 90e9 : 158e9, flops = trmi_conv_flops(p);
+    double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }

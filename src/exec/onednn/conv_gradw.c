@@ -7,10 +7,16 @@
  *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
  *          dW block (+)= A B, tile by tile
  *
+ * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels; else
+ * chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next chunk reads is asked
+ * for while tiles multiply, so that it comes from L2.
+ *
  * Splits have their own sums, added in order at the end: how many depends on the shape only, so the
  * bits do not depend on the number of threads.
  *
- *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, one row, offsets ]
+ * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end.
+ *
+ *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, one row, offsets ]
  */
 #include "exec/onednn/conv_geometry.h"
 
@@ -22,6 +28,7 @@
 #include <string.h>
 
 enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192 };
+enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
 
 typedef struct chunk {
     int32_t group;
@@ -35,6 +42,7 @@ typedef struct gradw {
     int threads;
     int64_t splits, column_blocks, columns; /* per block: a multiple of nr */
     bool direct;                            /* one split, float32: tasks write dW itself */
+    bool plain_a, plain_b;                  /* tiles read x, dy */
     chunk *chunks;
     int64_t chunks_count;
     int64_t *block_row; /* first row of dW of each block */
@@ -42,7 +50,7 @@ typedef struct gradw {
 } gradw;
 
 typedef struct workspace {
-    float *a, *b, *row;
+    float *a, *b, *sums, *row;
     int64_t *pixel, *out;
 } workspace;
 
@@ -50,7 +58,8 @@ static workspace workspace_of(const gradw *c, char *scratch) {
     workspace w;
     w.b = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
     w.a = w.b + c->b_floats;
-    w.row = w.a + c->a_floats;
+    w.sums = w.a + c->a_floats;
+    w.row = w.sums + TRMI_TILE_K * TRMI_TILE_STRIDE;
     w.pixel = (int64_t *)(w.row + TRMI_TILE_STRIDE);
     w.out = w.pixel + CHUNK;
     return w;
@@ -62,52 +71,73 @@ static int panel_height(const gradw *c, int64_t k) {
     return (int)((k + tiles - 1) / tiles);
 }
 
-static void pack_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
+/* One side of a chunk's products: k of panel i is at first + i * panel + k * stride. */
+typedef struct side {
+    const float *first;
+    int64_t panel, stride;
+} side;
+
+/* Pairs of pixels: panels of `width` columns, rows of `room`. */
+static void deal_row(const gradw *c, float *to, int64_t r, int width, int room, const void *from,
+                     trm_dtype type, int64_t count) {
+    c->isa->deal(to, r, (int64_t)CHUNK * room, width, room, from, type, count);
+}
+
+static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
                    const workspace *w) {
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    if (c->plain_b) {
+        return (side){(const float *)dy + part->row * c->g.out_c + column, nr, c->g.out_c};
+    }
     trmi_conv_row_offsets(&c->g, &c->g.groups[part->group], part->row, part->rows, w->pixel);
+    const char *from = (const char *)dy + column * bytes;
+    if (c->isa->pair == 1) {
+        for (int64_t r = 0; r < part->rows; r++) {
+            c->isa->widen(w->b + r * TRMI_TILE_STRIDE, from + w->pixel[r] * bytes, c->g.out_type, count);
+        }
+        return (side){w->b, nr, TRMI_TILE_STRIDE};
+    }
     if (count % nr != 0) {
         memset(w->b + count / nr * CHUNK * nr, 0, (size_t)(part->rows * nr) * sizeof(float));
     }
     for (int64_t r = 0; r < part->rows; r++) {
-        c->isa->deal(w->b, r, CHUNK * nr, (int)nr, (int)nr,
-                     (const char *)dy + (w->pixel[r] + column) * bytes, c->g.out_type, count);
+        deal_row(c, w->b, r, (int)nr, (int)nr, from + w->pixel[r] * bytes, c->g.out_type, count);
     }
+    return (side){w->b, CHUNK * nr, nr};
 }
 
-static void pack_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part,
-                   int height, const workspace *w) {
+static side side_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part, int height,
+                   const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[part->group];
     const trmi_conv_block *b = &c->g.blocks[use->block];
-    int64_t panel = CHUNK * TRMI_TILE_COLS;
-    if (c->g.pointwise) {
-        const char *from = (const char *)x +
-                           (part->row * c->g.in_c + b->channel) * (int64_t)trm_dtype_bytes(c->g.in_type);
-        int64_t step = c->g.in_c * (int64_t)trm_dtype_bytes(c->g.in_type);
-        for (int64_t r = 0; r < part->rows; r++, from += step) {
-            c->isa->deal(w->a, r, panel, height, TRMI_TILE_COLS, from, c->g.in_type, b->k);
-        }
-        return;
+    if (c->plain_a) {
+        return (side){(const float *)x + part->row * c->g.in_c + b->channel, height, c->g.in_c};
+    }
+    if (c->isa->pair == 1) {
+        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row, part->rows, w->a, TRMI_TILE_STRIDE);
+        return (side){w->a, height, TRMI_TILE_STRIDE};
     }
     for (int64_t r = 0; r < part->rows; r++) {
         trmi_conv_gather(&c->g, c->isa, x, group, use, part->row + r, 1, w->row, 0);
-        c->isa->deal(w->a, r, panel, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
+        deal_row(c, w->a, r, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
     }
+    return (side){w->a, CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS};
 }
 
-/* One chunk's products into the block of dW at `sums` (leading dimension O). */
-static void multiply(const gradw *c, const chunk *part, int64_t k, int height, float *sums,
+/* One chunk's products into the thread's sums. */
+static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
                      int64_t count, bool add, trmi_prefetch soon[2], const workspace *w) {
     int64_t nr = c->isa->nr;
-    trmi_tile tile = {.a_stride = TRMI_TILE_COLS, .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+    trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
                       .row_offset = w->out, .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     for (int64_t j = 0; j * nr < count; j++) {
         tile.columns = (int)trmi_min_i64(nr, count - j * nr);
-        tile.b = w->b + j * CHUNK * nr;
+        tile.b = b.first + j * b.panel;
         for (int64_t i = 0; i * height < k; i++) {
             tile.rows = (int)trmi_min_i64(height, k - i * height);
-            tile.a = w->a + i * CHUNK * TRMI_TILE_COLS;
-            tile.c = sums + i * height * c->problem.o + j * nr;
+            tile.a = a.first + i * a.panel;
+            tile.c = w->sums + i * height * TRMI_TILE_STRIDE + j * nr;
             c->isa->tile_cols(&tile, &soon[soon[0].lines == 0]);
         }
     }
@@ -155,16 +185,20 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
         if (use == NULL) {
             continue;
         }
-        pack_b(c, args->result, part, column, count, w);
-        pack_a(c, args->image, use, part, height, w);
+        side b = side_b(c, args->result, part, column, count, w);
+        side a = side_a(c, args->image, use, part, height, w);
         if (i + 1 < end) {
             next_rows(c, args, part + 1, block, column, count, soon);
         }
-        multiply(c, part, k, height, sums, count, add, soon, w);
+        multiply(c, part, a, b, k, height, count, add, soon, w);
         add = true;
     }
-    for (int64_t r = 0; !add && r < k; r++) {
-        memset(sums + r * o, 0, (size_t)count * sizeof *sums);
+    for (int64_t r = 0; r < k; r++) {
+        if (add) {
+            memcpy(sums + r * o, w->sums + r * TRMI_TILE_STRIDE, (size_t)count * sizeof *sums);
+        } else {
+            memset(sums + r * o, 0, (size_t)count * sizeof *sums);
+        }
     }
 }
 
@@ -193,7 +227,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     {
         workspace w = workspace_of(c, args->scratch);
         for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
-            w.out[i] = i * c->problem.o;
+            w.out[i] = i * TRMI_TILE_STRIDE;
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < tasks; t++) {
@@ -220,7 +254,8 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
-    return flops / (p->c < 16 ? 80e9 : 138e9) / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
+    double rate = p->c < 16 ? 90e9 : p->kh * p->kw == 1 && p->c <= PLAIN && p->o <= PLAIN ? 155e9 : 140e9;
+    return flops / rate / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
 }
 
 static bool plan(gradw *c) {
@@ -249,12 +284,15 @@ static bool plan(gradw *c) {
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = c->g.blocks_count * c->column_blocks;
     c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, c->chunks_count / 2));
+    c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
+                 c->g.groups_count == 1 && c->g.out_c <= PLAIN;
+    c->plain_a = c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
     c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
-    c->a_floats = panels * CHUNK * TRMI_TILE_COLS;
-    c->b_floats = trmi_max_i64(CHUNK * c->columns, REDUCE);
-    c->thread_floats = c->a_floats + c->b_floats + TRMI_TILE_STRIDE + 2 * (CHUNK + TRMI_TILE_COLS);
+    c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
+    c->b_floats = trmi_max_i64(CHUNK * TRMI_TILE_STRIDE, REDUCE);
+    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 1) * TRMI_TILE_STRIDE + 2 * (CHUNK + TRMI_TILE_COLS);
     return true;
 }
 

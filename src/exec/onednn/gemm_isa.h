@@ -34,7 +34,7 @@ typedef enum trmi_tile_store {
 /* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
 typedef struct trmi_tile {
     const float *a, *b;
-    int64_t k, a_stride; /* a_stride: of "cols" */
+    int64_t k, a_stride, b_stride; /* strides: of "cols", floats from k to k + 1 */
     float *c;
     const int64_t *row_offset;
     int rows, columns;

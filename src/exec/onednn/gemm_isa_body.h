@@ -61,8 +61,8 @@ INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, 
     }
 }
 
-INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, const trmi_tile *t,
-                 trmi_prefetch *soon) {
+INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
+                 const trmi_tile *t, trmi_prefetch *soon) {
     const float *a = t->a, *b = t->b;
     vec sum[MR][VN];
     EACH_SUM(CLEAR_SUM)
@@ -73,7 +73,7 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, con
     if (soon != NULL && soon->lines > 0) {
         int64_t lines = soon->lines < k ? soon->lines : k;
         const char *at = soon->at, *end = soon->end;
-        for (int64_t p = 0; p < lines; p++, a += k_stride, b += NR) {
+        for (int64_t p = 0; p < lines; p++, a += k_stride, b += b_stride) {
             __builtin_prefetch(at, 0, 2);
             at += 64;
             if (at >= end) {
@@ -87,7 +87,7 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, con
         soon->lines -= lines;
         k -= lines;
     }
-    for (int64_t p = 0; p < k; p++, a += k_stride, b += NR) {
+    for (int64_t p = 0; p < k; p++, a += k_stride, b += b_stride) {
         tile_step(rows, row_stride, a, b, sum);
     }
     float *c = t->c;
@@ -109,10 +109,10 @@ typedef void tile_function(const trmi_tile *t, trmi_prefetch *soon);
 
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void tile_rows_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, TRMI_TILE_STRIDE, 1, t, soon);                                                     \
+        tile(N, TRMI_TILE_STRIDE, 1, NR, t, soon);                                                     \
     }                                                                                              \
     static __attribute__((noinline)) void tile_cols_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, 1, t->a_stride, t, soon);                                                          \
+        tile(N, 1, t->a_stride, t->b_stride, t, soon);                                                     \
     }
 TILE(1)
 TILE(2)

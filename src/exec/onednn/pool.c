@@ -18,7 +18,7 @@
 #endif
 
 /* 32 channels: the ring of a 112-wide image and the rows it reads stay near L1. */
-enum { CHANNELS = 32, KERNEL_ROWS_MAX = 64 };
+enum { CHANNELS = 64, CHANNELS_OF_FEW = 32, FEW_IMAGES = 8, KERNEL_ROWS_MAX = 64 };
 
 typedef struct pool_state {
     const trmi_memory_kernels *kernels;
@@ -100,6 +100,12 @@ static void write_rows(stripe *t, int64_t end) {
     for (; t->written < end; t->written++) {
         bool touched = t->written < t->begun;
         const float *from = touched ? ring_row(t, t->written) : NULL;
+        if (touched && t->n == s->row.channels) {
+            int64_t count = s->row.width * t->n;
+            s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count, false,
+                                               s->row.half, 0);
+            continue;
+        }
         for (int64_t w = 0; w < s->row.width; w++) {
             char *to = t->dx + ((t->written * s->row.width + w) * s->row.channels + t->c) * s->bytes;
             if (touched) {
@@ -136,7 +142,10 @@ static void run_stripe(stripe *t) {
     write_rows(t, t->s->height);
 }
 
-static int64_t stripe_channels(const pool_state *s) { return trmi_min_i64(s->row.channels, CHANNELS); }
+/* Wide rows are copied as one where all channels fit; few images are cut finer, for all threads. */
+static int64_t stripe_channels(const pool_state *s) {
+    return trmi_min_i64(s->row.channels, s->images < FEW_IMAGES ? CHANNELS_OF_FEW : CHANNELS);
+}
 
 static int64_t ring_floats(const pool_state *s) {
     return trmi_round_up(s->row.kernel_rows * s->row.width * stripe_channels(s), 16);
@@ -150,16 +159,16 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     char *dx = trmi_kernel_output(k, env, 0);
     int64_t image = s->height * s->row.width * s->row.channels * s->bytes;
     int64_t out_image = s->out_height * s->row.out_width * s->row.channels * s->bytes;
-    int64_t stripes = (s->row.channels + CHANNELS - 1) / CHANNELS;
+    int64_t width = stripe_channels(s), stripes = (s->row.channels + width - 1) / width;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t job = 0; job < s->images * stripes; job++) {
-        int64_t i = job / stripes, c = job % stripes * CHANNELS;
+        int64_t i = job / stripes, c = job % stripes * width;
         int thread = 0;
 #ifdef _OPENMP
         thread = omp_get_thread_num();
 #endif
         stripe t = {.s = s, .dy = dy + i * out_image, .dx = dx + i * image, .c = c,
-                    .n = trmi_min_i64(CHANNELS, s->row.channels - c),
+                    .n = trmi_min_i64(width, s->row.channels - c),
                     .ring = (float *)env->arena[TRMI_ARENA_SCRATCH] + thread * ring_floats(s)};
         if (s->max) {
             t.x = x + i * image;

@@ -117,7 +117,27 @@ static void avg_pool_row(const trmi_pool_row *r, const void *x, void *y) {
     }
 }
 
-/* dy goes to the first element of the window that equals the maximum: after it nothing is left. */
+/* dy goes to the first element of the window that equals the maximum: after it nothing is left.
+ * Lanes [c, c + n) of output column `o`; channel c of the stripe is channel c0 + c of the image. */
+INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
+                                float *const *dx, int64_t o, int64_t c0, int64_t c, int64_t channels,
+                                int half, int n) {
+    int64_t begin, end;
+    window_columns(r, o, &begin, &end);
+    vf left = vf_lanes(dy, o * r->channels + c0 + c, half, n);
+    vf most = vf_lanes(y, o * r->channels + c0 + c, half, n);
+    for (int64_t h = r->first; h < r->last; h++) {
+        float *to = dx[h - r->first] + c;
+        int64_t at = h * r->width * r->channels + c0 + c;
+        for (int64_t w = begin; w < end; w++) {
+            vm equal = vf_eq(vf_lanes(x, at + w * r->channels, half, n), most);
+            vf_put_lanes(to, w * channels, 0, n,
+                         vf_add(vf_lanes(to, w * channels, 0, n), vf_keep(equal, left)));
+            left = vf_select(equal, vf_zero(), left);
+        }
+    }
+}
+
 INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
                                float *const *dx, int64_t c0, int64_t channels, int half) {
     if (r->channels == 1) {
@@ -125,21 +145,12 @@ INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const voi
         return;
     }
     for (int64_t o = 0; o < r->out_width; o++) {
-        int64_t begin, end;
-        window_columns(r, o, &begin, &end);
-        for (int64_t c = 0; c < channels; c += VL) {
-            int n = channels - c < VL ? (int)(channels - c) : VL;
-            vf left = vf_lanes(dy, o * r->channels + c0 + c, half, n);
-            vf most = vf_lanes(y, o * r->channels + c0 + c, half, n);
-            for (int64_t h = r->first; h < r->last; h++) {
-                for (int64_t w = begin; w < end; w++) {
-                    vf v = vf_lanes(x, (h * r->width + w) * r->channels + c0 + c, half, n);
-                    vm equal = vf_eq(v, most);
-                    float *to = dx[h - r->first] + w * channels + c;
-                    vf_put_lanes(to, 0, 0, n, vf_add(vf_lanes(to, 0, 0, n), vf_keep(equal, left)));
-                    left = vf_select(equal, vf_zero(), left);
-                }
-            }
+        int64_t c = 0;
+        for (; c + VL <= channels; c += VL) {
+            max_pool_grad_lanes(r, dy, x, y, dx, o, c0, c, channels, half, VL);
+        }
+        if (c < channels) {
+            max_pool_grad_lanes(r, dy, x, y, dx, o, c0, c, channels, half, (int)(channels - c));
         }
     }
 }

@@ -3,8 +3,8 @@
  *      trireme tuning 1
  *      <machine> TAB <problem> TAB <algorithm> TAB <seconds>
  *
- * The machine is CPU model and stepping, library version, instruction set and threads, so that one file serves a
- * shared home directory. Lines of other machines are kept. A file that is damaged, or of another
+ * The machine is CPU model and stepping, library version, instruction set, the revision of our kernels and
+ * threads, so that one file serves a shared home directory. Lines of other machines are kept. A file that is damaged, or of another
  * version, counts as empty and is replaced. Without a file nothing is measured: choices are then the
  * built-in ones, the same in every run.
  *   thread  one thread at a time

@@ -114,7 +114,7 @@ static trmi_prefetch *next_of(ahead *a) {
 static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t xi, int64_t rows,
                      int64_t columns, int64_t count, bool add, ahead *soon, const workspace *w) {
     int64_t nr = c->gemm->nr, tiles = (rows + c->gemm->mr - 1) / c->gemm->mr;
-    trmi_tile tile = {.a_stride = ROWS + PAD, .k = count, .row_offset = w->offsets,
+    trmi_tile tile = {.a_stride = ROWS + PAD, .b_stride = nr, .k = count, .row_offset = w->offsets,
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     v += xi * c->v_xi;
     s += xi * ROWS * c->columns;
