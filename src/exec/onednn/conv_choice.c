@@ -11,6 +11,7 @@
 #include "exec/onednn/tuning.h"
 
 #include "base/checked.h"
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -51,22 +52,49 @@ static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorit
 
 /* ---- trials ------------------------------------------------------------------------------------ */
 
-/* The same problem on fewer images. */
+static int64_t bytes_of(int64_t count, trm_dtype type) { return count * (int64_t)trm_dtype_bytes(type); }
+
+static int64_t image_bytes(const trmi_conv_problem *p) {
+    return bytes_of(trmi_conv_image_count(p), p->image_type);
+}
+
+static int64_t result_bytes(const trmi_conv_problem *p) {
+    return bytes_of(trmi_conv_result_count(p), p->result_type);
+}
+
+/* The same problem on fewer images; what is too large for the caches stays so. */
 static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     trmi_conv_problem s = *p;
     double images = trial_flops / (trmi_conv_flops(p) / (double)p->n);
+    int64_t largest = trmi_max_i64(image_bytes(p), result_bytes(p));
+    if (largest > TRMI_STREAM_BYTES) {
+        double least = (double)(TRMI_STREAM_BYTES + largest / p->n) / ((double)largest / (double)p->n);
+        images = images < least ? least : images;
+    }
     if (images < (double)p->n) {
-        s.n = trmi_min_i64(p->n, trmi_max_i64(4, (int64_t)images));
+        s.n = trmi_min_i64(p->n, trmi_max_i64(4, (int64_t)images + 1));
     }
     return s;
+}
+
+/* Out of the caches with it, as it is when a step comes to it again. */
+static void forget(const char *at, int64_t bytes) {
+#if defined(__x86_64__)
+    for (int64_t i = 0; trmi_cpu()->avx512 && i < bytes; i += 64) {
+        __asm__ volatile("clflushopt %0" : : "m"(at[i]) : "memory"); /* every CPU with AVX-512 has it */
+    }
+    __asm__ volatile("mfence" : : : "memory");
+#else
+    (void)at;
+    (void)bytes;
+#endif
 }
 
 /* Room for the tensors and the scratch of a trial, kept from one to the next; NULL without memory. */
 static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int64_t scratch,
                           trmi_conv_args *args) {
-    int64_t x = trmi_round_up(trmi_conv_image_count(p) * (int64_t)trm_dtype_bytes(p->image_type), 4096);
-    int64_t w = trmi_round_up(trmi_conv_weights_count(p) * (int64_t)trm_dtype_bytes(p->weights_type), 4096);
-    int64_t y = trmi_round_up(trmi_conv_result_count(p) * (int64_t)trm_dtype_bytes(p->result_type), 4096);
+    int64_t x = trmi_round_up(image_bytes(p), 4096), y = trmi_round_up(result_bytes(p), 4096);
+    int64_t w = trmi_round_up(bytes_of(trmi_conv_weights_count(p), p->weights_type), 4096);
     int64_t b = trmi_round_up(p->o * 4, 4096), bytes = x + w + y + b + scratch;
     if (bytes > backend->trial_bytes) {
         trmi_free(backend->trial);
@@ -94,6 +122,10 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     trmi_conv_args args;
     if (trial_memory(backend, p, c->scratch, &args) == NULL) {
         return -1;
+    }
+    if (image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES) {
+        forget(args.image, image_bytes(p));
+        forget(args.result, result_bytes(p));
     }
     double begin = trmi_os_now();
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trmi_os_now() - begin : -1;
