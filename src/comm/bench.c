@@ -19,7 +19,7 @@
 #define RELAX() ((void)0)
 #endif
 
-enum { SAMPLES = 31, LEAST_SAMPLES = 5, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
+enum { SAMPLES = 31, LEAST_SAMPLES = 5, SAMPLES_IN_A_ROW = 4, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
 #define TRIED_SECONDS 0.002
 
 /* --- values --------------------------------------------------------------------------------------- */
@@ -154,10 +154,11 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
     return TRM_OK;
 }
 
-/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers -- */
+/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers. With more
+ * ranks than CPUs one rank per CPU does it for all, while the others sleep. ------------------------ */
 typedef struct bound {
-    bool usable;
-    int32_t n, me;
+    bool usable, works; /* works: this rank is one of those that sum */
+    int32_t n, workers, worker; /* who sums is rank worker * n / workers */
     const void **sources;
     void **targets;
     _Atomic uint64_t **flags; /* a cache line for each rank */
@@ -169,9 +170,9 @@ typedef struct bound {
 
 static void bare_barrier(bound *b) {
     b->turn++;
-    atomic_store_explicit(b->flags[b->me], b->turn, memory_order_release);
-    for (int32_t r = 0; r < b->n; r++) {
-        for (int polls = 0; atomic_load_explicit(b->flags[r], memory_order_acquire) < b->turn; polls++) {
+    atomic_store_explicit(b->flags[b->worker], b->turn, memory_order_release);
+    for (int32_t w = 0; w < b->workers; w++) {
+        for (int polls = 0; atomic_load_explicit(b->flags[w], memory_order_acquire) < b->turn; polls++) {
             if (polls < PATIENCE) {
                 RELAX();
             } else { /* the other has lost its CPU to somebody else: this one's may do */
@@ -182,7 +183,7 @@ static void bare_barrier(bound *b) {
 }
 
 static void run_bound(bound *b, int64_t times) {
-    for (int64_t i = 0; i < times; i++) {
+    for (int64_t i = 0; i < times && b->works; i++) {
         bare_barrier(b);
         if (b->beyond > b->first) {
             b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
@@ -204,9 +205,15 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     size_t n = (size_t)comm->group.size;
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
-    *out = (bound){.n = (int32_t)n, .me = comm->group.rank};
-    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && !comm->crowded && n > 1 &&
-                  !b->options.no_roofline;
+    *out = (bound){.n = (int32_t)n};
+    out->workers = shm->cpus < out->n ? shm->cpus : out->n;
+    for (int32_t w = 0; w < out->workers; w++) {
+        if ((int32_t)((int64_t)w * out->n / out->workers) == comm->group.rank) {
+            out->works = true;
+            out->worker = w;
+        }
+    }
+    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 && !b->options.no_roofline;
     if (!out->usable) {
         return TRM_OK;
     }
@@ -227,14 +234,18 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
                              .count = sizeof mine, .dtype = TRM_UINT8};
     trm_status status = trm_comm_run(comm, &gather, err);
     int64_t unit = 64 / bytes, units = (b->vector + unit - 1) / unit;
-    out->first = trmi_min_i64(b->vector, units * out->me / out->n * unit);
-    out->beyond = trmi_min_i64(b->vector, units * (out->me + 1) / out->n * unit);
+    out->first = trmi_min_i64(b->vector, units * out->worker / out->workers * unit);
+    out->beyond = trmi_min_i64(b->vector, units * (out->worker + 1) / out->workers * unit);
     out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         char *at = NULL;
         status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
         if (status == TRM_OK) {
-            out->flags[r] = (_Atomic uint64_t *)(void *)at;
+            for (int32_t w = 0; w < out->workers; w++) {
+                if ((int64_t)w * out->n / out->workers == (int64_t)r) {
+                    out->flags[w] = (_Atomic uint64_t *)(void *)at;
+                }
+            }
             out->targets[r] = at + 4096 + out->first * bytes;
             out->sources[r] = out->targets[r];
         }
@@ -266,28 +277,46 @@ static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_e
     return TRM_OK;
 }
 
-/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. Fewer than *samples where
- * a busy machine makes them long. */
+/* One sample of either, begun together. */
+static trm_status take_one(bench *b, bound *limit, bool bare, int64_t times, double *seconds,
+                           trm_error *err) {
+    TRMI_TRY(trm_comm_barrier(b->comm, err));
+    double start = trmi_os_now();
+    if (bare) {
+        run_bound(limit, times);
+    } else {
+        TRMI_TRY(run_ours(b, times, err));
+    }
+    *seconds = (trmi_os_now() - start) / (double)times;
+    return TRM_OK;
+}
+
+/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. Where one run is a sample
+ * several follow each other, behind one that is not counted: each has buffers of its own, and the other's have
+ * just been through the caches. Fewer than *wanted where a busy machine makes them long. */
 static trm_status take_samples(bench *b, bound *limit, int64_t times, int64_t *wanted,
                                double *ours, double *bare, trm_error *err) {
-    double begun = trmi_os_now();
-    int64_t samples = *wanted;
-    for (int64_t s = 0; s < samples; s++) {
-        double spent = trmi_os_now() - begun; /* a barrier that also says who has had enough */
+    double begun = trmi_os_now(), ignored;
+    int64_t samples = *wanted, row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
+    for (int64_t s = 0; s < samples; s += row) {
+        double spent = trmi_os_now() - begun;
         TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
         if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
             *wanted = samples = s;
             break;
         }
-        double start = trmi_os_now();
-        TRMI_TRY(run_ours(b, times, err));
-        ours[s] = (trmi_os_now() - start) / (double)times;
-        bare[s] = 0;
-        if (limit->usable) {
-            TRMI_TRY(trm_comm_barrier(b->comm, err));
-            start = trmi_os_now();
-            run_bound(limit, times);
-            bare[s] = (trmi_os_now() - start) / (double)times;
+        for (int kind = 0; kind < 2; kind++) {
+            double *to = kind == 0 ? ours : bare;
+            if (kind == 1 && !limit->usable) {
+                memset(bare + s, 0, (size_t)trmi_min_i64(row, samples - s) * sizeof *bare);
+                continue;
+            }
+            if (row > 1) {
+                TRMI_TRY(take_one(b, limit, kind == 1, 1, &ignored, err));
+            }
+            for (int64_t i = s; i < s + row && i < samples; i++) {
+                TRMI_TRY(take_one(b, limit, kind == 1, times, &to[i], err));
+            }
         }
     }
     TRMI_TRY(trm_comm_allreduce(b->comm, ours, samples, TRM_FLOAT64, TRM_REDUCE_MAX, err));

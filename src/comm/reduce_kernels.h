@@ -25,6 +25,15 @@ typedef uint16_t vec_u16 __attribute__((vector_size(VECTOR_BYTES / 2))); /* as m
 
 #define ALWAYS static inline __attribute__((always_inline))
 
+/* Vectors that cannot be in a core's own cache are fetched this far ahead: the hardware's prefetchers stop at
+ * every page, and with 2 x n streams follow only some. 102 MB, 2 ranks: 6.6 to 4.4 ms; 8: 29.6 to 26.4. */
+enum { FAR_BYTES = 2 << 20, AHEAD_BYTES = 3072 };
+ALWAYS void fetch(const char *at, int ahead) {
+    if (ahead > 0) {
+        __builtin_prefetch(at + ahead, 0, 3);
+    }
+}
+
 /* --- load and store: memory type to accumulator type -------------------------------------------- */
 #define PLAIN_MEMORY(name, vec, element)                                                           \
     ALWAYS vec load_##name(const void *from) {                                                     \
@@ -134,6 +143,30 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
 #define NOTHING(v) (v)
 #define DIVIDE_BY(v) (exact ? (v) * inverse : (v) / by)
 
+/* UNROLL vectors of every source, in registers, to every target. AHEAD: bytes that are fetched before they are
+ * needed, 0 for none. */
+#define BLOCK(memory, math, vec, lanes, bytes, op, FINISH, AHEAD)                                  \
+    vec a[UNROLL];                                                                                 \
+    const char *from = (const char *)sources[0] + i * bytes;                                       \
+    _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                     \
+        fetch(from + k * lanes * bytes, AHEAD);                                                    \
+        a[k] = load_##memory(from + k * lanes * bytes);                                            \
+    }                                                                                              \
+    for (int32_t s = 1; s < source_count; s++) {                                                   \
+        from = (const char *)sources[s] + i * bytes;                                               \
+        _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                 \
+            fetch(from + k * lanes * bytes, AHEAD);                                                \
+            a[k] = op##_##math(a[k], load_##memory(from + k * lanes * bytes));                     \
+        }                                                                                          \
+    }                                                                                              \
+    _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) { a[k] = FINISH(a[k]); }              \
+    for (int32_t t = 0; t < target_count; t++) {                                                   \
+        char *to = (char *)targets[t] + i * bytes;                                                 \
+        _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                                 \
+            store_##memory(to + k * lanes * bytes, a[k]);                                          \
+        }                                                                                          \
+    }
+
 /* memory: name of load/store; math: name of the arithmetic; lanes: elements in a vector of it;
  * bytes: of one element in memory. */
 #define KERNEL(function, memory, math, vec, element, lanes, bytes, op, FINISH)                     \
@@ -143,26 +176,12 @@ ARITHMETIC(i64, vec_i64, vec_u64, vec_i64, int64_t, uint64_t)
         const element inverse = (element)1 / (by != 0 ? by : 1);                                   \
         const bool exact = (divisor & (divisor - 1)) == 0;                                         \
         (void)by, (void)inverse, (void)exact;                                                      \
-        int64_t i = 0;                                                                             \
+        int64_t i = 0, near = source_count * count * bytes > FAR_BYTES ? 0 : count;                \
+        for (; near == 0 && i + UNROLL * lanes <= count; i += UNROLL * lanes) {                    \
+            BLOCK(memory, math, vec, lanes, bytes, op, FINISH, AHEAD_BYTES)                        \
+        }                                                                                          \
         for (; i + UNROLL * lanes <= count; i += UNROLL * lanes) {                                 \
-            vec a[UNROLL];                                                                         \
-            const char *from = (const char *)sources[0] + i * bytes;                               \
-            _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                             \
-                a[k] = load_##memory(from + k * lanes * bytes);                                    \
-            }                                                                                      \
-            for (int32_t s = 1; s < source_count; s++) {                                           \
-                from = (const char *)sources[s] + i * bytes;                                       \
-                _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                         \
-                    a[k] = op##_##math(a[k], load_##memory(from + k * lanes * bytes));             \
-                }                                                                                  \
-            }                                                                                      \
-            _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) { a[k] = FINISH(a[k]); }      \
-            for (int32_t t = 0; t < target_count; t++) {                                           \
-                char *to = (char *)targets[t] + i * bytes;                                         \
-                _Pragma("GCC unroll 8") for (int k = 0; k < UNROLL; k++) {                         \
-                    store_##memory(to + k * lanes * bytes, a[k]);                                  \
-                }                                                                                  \
-            }                                                                                      \
+            BLOCK(memory, math, vec, lanes, bytes, op, FINISH, 0)                                  \
         }                                                                                          \
         for (; i + lanes <= count; i += lanes) {                                                   \
             vec a = load_##memory((const char *)sources[0] + i * bytes);                           \

@@ -50,7 +50,8 @@ static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_e
     fill_card(&mine);
     trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, cards, err);
     if (status == TRM_OK) {
-        shm->counted = shm->n > cpus_of(cards, shm->n);
+        shm->cpus = cpus_of(cards, shm->n);
+        shm->counted = shm->n > shm->cpus;
     }
     trmi_free(cards);
     return status;

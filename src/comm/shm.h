@@ -147,6 +147,7 @@ typedef struct trmi_shm {
     trmi_shm_host *host;
     const int32_t *host_rank; /* [n] index in `host` of each rank of the group */
     int32_t n, me;
+    int32_t cpus;     /* that the ranks have between them */
     bool counted;     /* more ranks than CPUs: count arrivals, never poll */
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;

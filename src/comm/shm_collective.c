@@ -198,19 +198,28 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
             shm->sources[r] = place;
         }
         if (is_slice_kind(op->kind) && receives(op, r)) {
-            TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->recv, bytes, &place, err));
+            if (place == NULL || memcmp(&at->send, &at->recv, sizeof at->send) != 0) {
+                TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->recv, bytes, &place, err));
+            } /* else in place */
             shm->targets[(*target_count)++] = place;
         }
     }
     return TRM_OK;
 }
 
-static trm_status run_direct(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+/* Who slept until this rank came is woken before the work, unless the work is as short as the waking: otherwise
+ * the last one to come would do its part alone, and the others theirs when it is done. */
+enum { WORTH_RINGING = 16384 };
+
+static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
     size_t send_bytes = op->kind == TRM_ALLTOALLV ? 0
                         : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
                               trm_dtype_bytes(op->dtype);
     int32_t target_count = 0;
     trm_error cause;
+    if (published > WORTH_RINGING) {
+        trmi_shm_settle(shm);
+    }
     if (reach_all(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
         return trmi_group_poison(&shm->base.group, &cause, err);
     }
@@ -280,6 +289,7 @@ static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     TRMI_TRY(trmi_shm_meet(shm, op, err));
     for (int64_t round = 0; round < rounds; round++) {
         window next = {.start = w.start + limit, .limit = limit, .packed = true};
+        trmi_shm_settle(shm);
         stage_motion(shm, op, &w, round);
         copy_in(shm, op, &next, round + 1);
         TRMI_TRY(trmi_shm_meet(shm, op, err));
@@ -386,7 +396,7 @@ static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published
         run_small(shm, op, published);
         return TRM_OK;
     }
-    return carrying == 0 && can_go_direct(shm, op) ? run_direct(shm, op, err)
+    return carrying == 0 && can_go_direct(shm, op) ? run_direct(shm, op, published, err)
                                                    : run_staged(shm, op, err);
 }
 
