@@ -120,6 +120,9 @@ static const topic TOPICS[] = {
      "    The price: algorithms are not measured, kernels have one thread each (so a rank with fewer blocks\n"
      "    than threads leaves some idle), small messages for each batch norm and gradient, 8 bytes a gradient\n"
      "    to send and to keep: about 0.7 to 0.8 of the speed (ResNet-50, 32x32, batch 32, 2 threads).\n"
+     "    semi_auto_parallel and auto_parallel: the same bits under every plan, mesh and number of ranks, one rank with that\n"
+     "    --parallel-mode included (other bits than data_parallel's). Sums are made in 64-bit integers by plain kernels:\n"
+     "    several times slower; for comparing plans and finding faults.\n"
      "    Evaluations, and --exact-guide, whose shuffle is each rank's own, agree to about 1e-5 only. Two kinds\n"
      "    of CPU may give different bits.\n"},
     {"clicks",

@@ -28,6 +28,7 @@ typedef struct trmi_env {
     trmi_norm_sync *norm_sync; /* NULL = this rank by itself */
     trmi_norm_sync *sync[16];  /* split programs: by mask of mesh axes; [0] = NULL */
     struct trmi_shard_run *shard; /* split programs: exec/shard.h */
+    bool exact; /* the same bits however the graph is cut: exec/exact.h */
 } trmi_env;
 
 typedef struct trmi_kernel trmi_kernel;
@@ -98,6 +99,7 @@ typedef struct trmi_ref_args {
     bool training;
     trmi_norm_sync *norm_sync;
     trmi_norm_sync *const *sync; /* by mask of mesh axes; NULL = none */
+    bool exact; /* sums whose bits do not depend on how many ranks make them */
 } trmi_ref_args;
 typedef trm_status (*trmi_ref_kernel)(const trmi_ref_args *args, trm_error *err);
 /* By kind; NULL for leaves. exec/ref/ref_*.c define trmi_ref_<row>. */

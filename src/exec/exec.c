@@ -2,6 +2,7 @@
 #include "exec/shard.h"
 
 #include "exec/convert.h"
+#include "exec/exact.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -22,7 +23,7 @@ static int threads_of(const trm_exec_options *options) {
 
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
-    const char *name = options->backend;
+    const char *name = exec->env.exact ? "ref" : options->backend;
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
@@ -67,13 +68,17 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .outputs_count = options->outputs_count,
         .precision = options->precision,
         .no_fusion = options->no_fusion,
-        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0,
+        .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0 || exec->env.exact,
+        .shard = exec->alone,
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
         TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
         TRMI_TRY(trmi_parallel_before_compile(exec, err));
         plan.shard = exec->parallel->shard->plan;
         plan.rank = exec->parallel->rank;
+        exec->parallel->shard->plan->exact = exec->env.exact;
+    } else if (exec->alone != NULL) {
+        exec->alone->exact = true;
     }
     return trmi_plan_create(graph, &plan, &exec->program, err);
 }
@@ -159,6 +164,9 @@ static trm_status bind_into(trm_exec *exec, trmi_kernel *kernels, trm_error *err
         trmi_kernel *kernel = &kernels[i];
         *kernel = (trmi_kernel){.program = p, .step = &p->steps[i]};
         trm_status status = trmi_shard_bind(kernel, err);
+        if (status == TRM_UNSUPPORTED && exec->env.exact) {
+            status = trmi_exact_bind(kernel, err);
+        }
         if (status == TRM_UNSUPPORTED) {
             status = exec->backend->bind(exec->backend, kernel, err);
         }
@@ -242,12 +250,14 @@ trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *optio
     exec->optimizer = options->optimizer;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;
+    exec->env.exact = options->parallel.exact;
     exec->env.threads = options->lanes > 0 ? 1 : threads_of(options); /* lanes share threads out themselves */
 #ifdef _OPENMP
     omp_set_num_threads(exec->env.threads);
 #endif
     trm_status status = trmi_lanes_check(options, err);
     status = status == TRM_OK ? trmi_parallel_open(exec, &options->parallel, err) : status;
+    status = status == TRM_OK && exec->env.exact ? trmi_exact_prepare(exec, err) : status;
     status = status == TRM_OK ? create(exec, graph, options, err) : status;
     if (status != TRM_OK) {
         if (options->parallel.comm != NULL && err != NULL) {
@@ -286,7 +296,11 @@ void trm_exec_destroy(trm_exec *exec) {
         trmi_free(exec->accumulator);
     }
     trmi_lanes_destroy(exec);
+    if (exec->parallel == NULL) {
+        trmi_shard_free_wholes(exec);
+    }
     trmi_parallel_close(exec);
+    trmi_shard_plan_destroy(exec->alone);
     trmi_plan_destroy(exec->program);
     trmi_free(exec->profile);
     trmi_arena_free(&exec->memory);

@@ -49,6 +49,7 @@ struct trm_exec {
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
     trmi_lanes *lanes;       /* NULL: the batch as one */
+    struct trmi_shard_plan *alone; /* exact, one rank: its plan; owned */
     double create_seconds, step_seconds;
     bool scaling;
     trmi_loss_scale scale;

@@ -1,4 +1,5 @@
 #include "exec/exec.h"
+#include "exec/exact.h"
 #include "exec/shard.h"
 
 #include "base/error.h"
@@ -76,7 +77,11 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
 }
 
 /* Split programs have shapes of their own on every rank: one rank after the other measures and chooses. */
-static trm_status take_turns(const trmi_parallel *p, int32_t turns, trm_error *err) {
+static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    if (exec->env.exact) {
+        return TRM_OK; /* nothing is measured */
+    }
     for (int32_t i = 0; i < turns; i++) {
         TRMI_TRY(trm_comm_barrier(p->comm, err));
     }
@@ -86,7 +91,7 @@ static trm_status take_turns(const trmi_parallel *p, int32_t turns, trm_error *e
 trm_status trmi_parallel_before_compile(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
     if (p != NULL && p->shard != NULL) { /* first the plan, together; then compile calls again */
-        return exec->backend == NULL ? TRM_OK : take_turns(p, p->rank, err);
+        return exec->backend == NULL ? TRM_OK : take_turns(exec, p->rank, err);
     }
     if (p == NULL || trm_comm_local_rank(p->comm) == 0) {
         return TRM_OK;
@@ -97,7 +102,7 @@ trm_status trmi_parallel_before_compile(trm_exec *exec, trm_error *err) {
 trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
     if (p != NULL && p->shard != NULL) {
-        return take_turns(p, p->size - 1 - p->rank, err);
+        return take_turns(exec, p->size - 1 - p->rank, err);
     }
     if (p == NULL || trm_comm_local_rank(p->comm) != 0) {
         return TRM_OK;
@@ -374,6 +379,9 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
 trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (p == NULL) {
+        if (exec->env.exact && exec->update != NULL) {
+            trmi_update_share(exec->update, NULL, trmi_exact_norms, exec);
+        }
         return TRM_OK;
     }
     TRMI_TRY(check_same(exec, err));
@@ -387,7 +395,7 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         }
     }
     if (p->shard != NULL) {
-        trmi_update_share(exec->update, NULL, trmi_shard_norms, exec);
+        trmi_update_share(exec->update, NULL, exec->env.exact ? trmi_exact_norms : trmi_shard_norms, exec);
         return TRM_OK; /* initial values are a function of the seed */
     }
     return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);

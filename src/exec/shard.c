@@ -126,6 +126,10 @@ void trmi_shard_close(trm_exec *exec) {
         trmi_free(run->groups[i].sync.values);
     }
     trmi_shard_plan_destroy(run->plan);
+    trmi_shard_free_wholes(exec);
+}
+
+void trmi_shard_free_wholes(trm_exec *exec) {
     for (int32_t i = 0; exec->wholes != NULL && i < exec->variables_count; i++) {
         trmi_free(exec->wholes[i]);
     }

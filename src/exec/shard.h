@@ -57,6 +57,8 @@ const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t varia
 /* After the program is made, before kernels run: groups and staging for all its steps. Collective. */
 trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
 void trmi_shard_close(struct trm_exec *exec);
+/* What was gathered, and whole inputs. */
+void trmi_shard_free_wholes(struct trm_exec *exec);
 
 /* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);

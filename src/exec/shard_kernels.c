@@ -82,6 +82,9 @@ static void add_run(char *to, int64_t to_step, const char *from, int64_t from_st
         case TRM_FLOAT32:
             ((float *)(void *)to)[t] += ((const float *)(const void *)from)[f];
             break;
+        case TRM_INT64:
+            ((int64_t *)(void *)to)[t] += ((const int64_t *)(const void *)from)[f];
+            break;
         case TRM_FLOAT64:
             ((double *)(void *)to)[t] += ((const double *)(const void *)from)[f];
             break;

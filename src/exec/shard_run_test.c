@@ -1,6 +1,7 @@
 /* Random networks cut in random ways, run on threads as ranks, against one device: losses, gradients of the
  * first step, parameters and states after all steps. TRIREME_SHARD_TRIALS=200 tries more (of each kind), from
- * TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins that line only, to find who is wrong. */
+ * TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins that line only, to find who is wrong;
+ * TRIREME_TEST_FILTER='clicks*' runs these alone. */
 #include "check.h"
 
 #include "exec/exec.h"
@@ -26,6 +27,8 @@ typedef struct trial {
     char plan[TEXT];
     trm_optimizer_options optimizer;
     trm_precision precision;
+    bool exact; /* bit for bit */
+    int32_t accumulate;
 } trial;
 
 typedef struct outcome {
@@ -150,9 +153,10 @@ static trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_error *err
     trm_exec *exec = NULL;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_exec_options options = {.loss = t->network(g, t->variant), .optimizer = t->optimizer, .backend = t->backend,
-                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision};
+                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision,
+                                .parallel = {.exact = t->exact}};
     if (comm != NULL) {
-        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh,
+        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh, .exact = t->exact,
                                                   .plan = t->plan[0] != '\0' ? t->plan : NULL};
     }
     trm_status status = trm_exec_create(g, &options, &exec, err);
@@ -248,6 +252,31 @@ static double apart(const float *a, const float *b, int64_t count) {
     return sqrt(difference / (size > 0 ? size : 1));
 }
 
+/* The first element that is not the same, as a sentence. */
+static void same_bits(const trial *t, int rank, uint64_t seed, const char *what, const float *a, const float *b, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
+            fail_msg("layout %d, mesh %s, rank %d: element %d of %d of the %s is %.9g, on one device %.9g\n%s", (int)seed,
+                     t->mesh, rank, (int)i, (int)count, what, (double)a[i], (double)b[i], t->plan);
+        }
+    }
+}
+
+static void compare_bits(const shared *all, const outcome *one, int ranks, uint64_t seed) {
+    for (int r = 0; r < ranks; r++) {
+        const outcome *o = &all->of[r];
+        if (o->status != TRM_OK) {
+            fail_msg("layout %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r, o->error.message,
+                     o->error.file, o->error.line, all->trial.plan);
+        }
+        assert_int_equal(o->values_count, one->values_count);
+        assert_int_equal(o->gradients_count, one->gradients_count);
+        same_bits(&all->trial, r, seed, "losses", o->loss, one->loss, STEPS);
+        same_bits(&all->trial, r, seed, "gradients", o->gradients, one->gradients, one->gradients_count);
+        same_bits(&all->trial, r, seed, "variables", o->values, one->values, one->values_count);
+    }
+}
+
 static void compare(const shared *all, const outcome *one, int ranks, uint64_t seed, double tolerance) {
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &all->of[r];
@@ -297,6 +326,32 @@ static void try_all(network_function network, uint64_t first, int count, const c
     munmap(all, sizeof *all);
 }
 
+/* One network under many layouts of 1 to 8 ranks: the same bits. */
+static void try_bits(network_function network, uint64_t variant, int layouts, trm_optimizer_options optimizer,
+                     trm_precision precision) {
+    /* Three axes take long to partition: in long runs. */
+    static const char *const meshes[] = {"2", "2x2", "3", "4", "2x3", "5", "4x2", "7", "8", "2x2x2"};
+    trm_error err;
+    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static outcome one;
+    memset(&one, 0, sizeof one);
+    const trial plain = {.network = network, .variant = variant, .mesh = "1", .backend = "ref", .precision = precision,
+                         .exact = true, .optimizer = optimizer};
+    CHECK_OK(run(&plain, NULL, &one, &err), err);
+    assert_true(isfinite(one.loss[STEPS - 1]) && one.loss[0] != one.loss[STEPS - 1]);
+    for (int layout = 0; layout < layouts; layout++) {
+        memset(all, 0, sizeof *all);
+        all->trial = plain;
+        all->trial.mesh = meshes[layout % (layouts > 20 ? 10 : 9)];
+        trmi_mesh mesh;
+        CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
+        draw_plan(&all->trial, (uint64_t)layout + 77);
+        ranks_run(trmi_mesh_ranks(&mesh), 0, false, rank_main, all, "ranks");
+        compare_bits(all, &one, trmi_mesh_ranks(&mesh), (uint64_t)layout);
+    }
+    munmap(all, sizeof *all);
+}
+
 static int64_t trials(int64_t usual) {
     const char *more = getenv("TRIREME_SHARD_TRIALS");
     return more != NULL ? atoll(more) : usual;
@@ -316,11 +371,32 @@ static void clicks_cut_at_random(void **state) {
     try_all(clicks, 2000, (int)trials(8), "onednn", TRM_PRECISION_FP32, 2e-4);
 }
 
+static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
+
+static void images_bit_for_bit(void **state) {
+    (void)state;
+    try_bits(images, 1, (int)trials(16), momentum, TRM_PRECISION_FP32);
+}
+static void images_with_groups_and_ignored_labels_bit_for_bit(void **state) {
+    (void)state;
+    try_bits(images, 4, (int)trials(4), (trm_optimizer_options){.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 0.5},
+             TRM_PRECISION_FP32);
+    try_bits(images, 5, (int)trials(3), momentum, TRM_PRECISION_MIXED);
+}
+static void clicks_bit_for_bit(void **state) {
+    (void)state;
+    try_bits(clicks, 2, (int)trials(9), (trm_optimizer_options){.kind = TRM_ADAM, .clip_norm = 0.1}, TRM_PRECISION_FP32);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(images_bit_for_bit),
+        cmocka_unit_test(images_with_groups_and_ignored_labels_bit_for_bit),
+        cmocka_unit_test(clicks_bit_for_bit),
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
         cmocka_unit_test(images_by_the_reference),
     };
+    cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

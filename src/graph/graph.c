@@ -222,6 +222,10 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
         attrs->exchange.what = keep(graph, &what, sizeof what);
         return what.has != NULL && what.wants != NULL && attrs->exchange.what != NULL;
     }
+    if (kind == TRMI_OP_EXACT_SUM || kind == TRMI_OP_EXACT_ROUND) {
+        attrs->exact.what = keep(graph, attrs->exact.what, sizeof *attrs->exact.what);
+        return attrs->exact.what != NULL;
+    }
     return true;
 }
 

@@ -73,6 +73,7 @@ typedef union trmi_attrs {
         int64_t kernel[2], stride[2], pad[4];
         bool count_padding;
         int64_t shape[4]; /* gradients: the shape of x */
+        int64_t pixels;   /* GLOBAL_AVG_POOL_GRAD: that the mean was over, 0 = those here */
     } pool;
     struct {
         double factor;
@@ -132,6 +133,12 @@ typedef union trmi_attrs {
         const trmi_exchange *what;
     } exchange;
     struct {
+        const struct trmi_exact *what; /* EXACT_SUM, EXACT_ROUND */
+    } exact;
+    struct {
+        int64_t count; /* BCE_LOGITS_GRAD: elements of the mean, 0 = those here */
+    } bce;
+    struct {
         trm_bag_pooling pooling;
         int64_t rows; /* BAG_POOL_GRAD: of what was pooled */
     } bag;
@@ -139,6 +146,17 @@ typedef union trmi_attrs {
         const trm_custom_op *op;
     } custom;
 } trmi_attrs;
+
+/* EXACT_SUM: what an operator adds up, in integers of a unit that the largest inputs of all ranks decide, so that
+ * no order of additions and no cut changes a bit. EXACT_ROUND: from there to numbers. */
+typedef struct trmi_exact {
+    trmi_op_kind kind; /* the operator whose sums these are */
+    trmi_attrs attrs;  /* its attributes, of this rank's part */
+    trm_shape shape;   /* of the output here */
+    int64_t terms;     /* that the whole operator adds up for one output, at most */
+    double divide;     /* ROUND: a mean's count, else 1 */
+    trm_dtype dtype;   /* ROUND: of the output */
+} trmi_exact;
 
 typedef enum trmi_phase { TRMI_FORWARD, TRMI_BACKWARD } trmi_phase;
 

@@ -114,14 +114,16 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         *graph = local;
         TRMI_TRY(own_leaves(program, err));
     }
-    if (train && !options->no_fusion && target->fuse_norm_act) {
+    /* These look at the graph of a rank, and so at its cut; what they make rounds otherwise. */
+    bool exact = options->shard != NULL && options->shard->exact;
+    if (train && !exact && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
     }
-    if (!options->no_fusion && target->fuse_product) {
+    if (!exact && !options->no_fusion && target->fuse_product) {
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err)); /* what nobody reads is no reader */
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    if (train && !options->no_recompute && target->recompute_norm_act) {
+    if (train && !exact && !options->no_recompute && target->recompute_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);

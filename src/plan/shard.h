@@ -232,6 +232,7 @@ typedef struct trmi_shard_store {
 typedef struct trmi_shard_plan {
     trmi_arena arena; /* names and lists */
     trmi_mesh mesh;
+    bool exact;      /* not in files: results are the same bits under any plan (shard_exact.c) */
     uint64_t digest; /* trmi_shard_digest of the graph it was made for; 0 = any */
     trmi_shard_choice *choices;
     int64_t choices_count, choices_capacity;

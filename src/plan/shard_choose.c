@@ -175,7 +175,7 @@ static trm_status follow(trmi_sharder *s, const trmi_op *op, char *letters, trm_
     TRMI_TRY(trmi_shard_strategies(s->from, op, s->mesh, &arena, &list, &count, err));
     double whole = seconds_of(s, op), best = INFINITY;
     for (int32_t i = 0; i < count; i++) {
-        double cost = follow_cost(s, op, &list[i], whole);
+        double cost = trmi_shard_settle(s, op, &list[i]) ? follow_cost(s, op, &list[i], whole) : INFINITY;
         if (cost < best * (1 - 1e-9)) {
             best = cost;
             memcpy(letters, list[i].letters, sizeof list[i].letters);
@@ -194,10 +194,13 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
     const trmi_shard_choice *choice = s->choices[index];
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
+        for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
+            letters[i] = letters[i] == '+' ? '.' : letters[i]; /* no sum passes on */
+        }
     } else if (!inherit(s, op, letters) || !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
         TRMI_TRY(follow(s, op, letters, err));
     }
-    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
+    if (!trmi_shard_strategy(s->from, op, s->mesh, letters, strategy) || !trmi_shard_settle(s, op, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, letters);
     }
     char loops[TRMI_SHARD_LETTERS];

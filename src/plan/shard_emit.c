@@ -197,6 +197,14 @@ static void localize(emission *e) {
     if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
         localize_means(e);
     }
+    if (e->s->plan->exact) { /* counts of the whole instead of shares: one rounding */
+        e->factor = 1;
+        if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
+            e->attrs.pool.pixels = out_shape(e, 0)->dim[2] * out_shape(e, 0)->dim[3];
+        } else if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
+            e->attrs.bce.count = trm_shape_count(in_shape(e, 1));
+        }
+    }
 }
 
 /* ---- behind it --------------------------------------------------------------------------------------------------------- */
@@ -300,17 +308,25 @@ static void note_work(emission *e) {
     }
 }
 
-trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, trm_error *err) {
-    emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
-    trmi_loops_of(s->from, op, &e.loops);
-    int32_t *inputs = trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
+/* Windows that add make the widened image first. */
+static trm_status emit_exact(emission *e, const int32_t *inputs, int32_t *local, trm_error *err) {
+    trmi_exact_state state;
+    trm_shape shape = local_out(e, 0);
+    if (e->loops.window_adds) {
+        const int64_t *target = e->op->kind == TRMI_OP_CONV2D_GRAD_DATA ? e->attrs.conv.shape : e->attrs.pool.shape;
+        shape = trm_shape_of(target[0], target[1], target[2], target[3]);
     }
-    localize(&e);
-    TRMI_TRY(bring_inputs(&e, inputs, err));
+    TRMI_TRY(trmi_shard_exact_sum(e->s, e->op, e->strategy, &e->attrs, &shape, inputs, &state, err));
+    TRMI_TRY(add_halo(e, &state.sums, err));
+    int32_t bias = e->loops.once > 0 && e->op->inputs_count > e->loops.once ? inputs[e->loops.once] : 0;
+    return trmi_shard_exact_round(e->s, e->op, e->strategy, bias, &state, local, err);
+}
+
+static trm_status emit_usual(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
+    trmi_sharder *s = e->s;
+    const trmi_op *op = e->op;
     int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs, op->inputs_count, op->outputs_count,
-                                   &e.attrs);
+                                   &e->attrs);
     if (index == 0) {
         return trm_graph_check(s->pass.to, err);
     }
@@ -320,10 +336,23 @@ trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strate
         made->output_dtype = op->output_dtype;
         s->pass.to->values[made->outputs[0]].dtype = op->output_dtype;
     }
+    memcpy(locals, made->outputs, sizeof made->outputs);
+    TRMI_TRY(add_halo(e, &locals[0], err));
+    return scale(e, &locals[0], err);
+}
+
+trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, trm_error *err) {
+    emission e = {.s = s, .op = op, .strategy = strategy, .attrs = op->attrs, .factor = 1};
+    trmi_loops_of(s->from, op, &e.loops);
+    int32_t *inputs = trmi_arena_alloc(&s->scratch, (size_t)(op->inputs_count + 1) * sizeof *inputs);
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
+    }
+    localize(&e);
+    TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
-    memcpy(locals, made->outputs, sizeof locals);
-    TRMI_TRY(add_halo(&e, &locals[0], err));
-    TRMI_TRY(scale(&e, &locals[0], err));
+    TRMI_TRY(s->plan->exact && trmi_shard_is_exact(op->kind) ? emit_exact(&e, inputs, &locals[0], err)
+                                                             : emit_usual(&e, inputs, locals, err));
     note_work(&e);
     for (int32_t i = 0; i < op->outputs_count; i++) {
         TRMI_TRY(check_shape(&e, locals[i], i, err));

@@ -75,7 +75,7 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
             continue;
         }
         trmi_strategy strategy;
-        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy)) {
+        if (!trmi_shard_strategy(s->from, op, s->mesh, s->letters[i], &strategy) || !trmi_shard_settle(s, op, &strategy)) {
             return TRMI_FAIL(err, TRM_INTERNAL, "%s cannot be cut by '%s'", op->name, s->letters[i]);
         }
         TRMI_TRY(trmi_shard_emit(s, op, &strategy, err));

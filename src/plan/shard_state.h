@@ -69,5 +69,19 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
 trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, trm_error *err);
 trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *err);
 bool trmi_shard_is_leaf(const trmi_op *op);
+/* shard_exact.c: where the plan is exact (results must not depend on it). */
+bool trmi_shard_is_exact(trmi_op_kind kind);
+/* Nothing stays partial then; false: a strategy that passes partial sums on. */
+bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *strategy);
+typedef struct trmi_exact_state {
+    trmi_exact what;
+    int32_t largest, sums; /* local values */
+} trmi_exact_state;
+/* The sums of this rank's part, `shape`; then (once halos are added) those of all, as numbers. bias 0: none. */
+trm_status trmi_shard_exact_sum(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy,
+                                const trmi_attrs *attrs, const trm_shape *shape, const int32_t *inputs,
+                                trmi_exact_state *state, trm_error *err);
+trm_status trmi_shard_exact_round(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, int32_t bias,
+                                  trmi_exact_state *state, int32_t *out, trm_error *err);
 
 #endif

@@ -256,14 +256,17 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_split(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
-    if ((mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) && comm != NULL && trm_comm_size(comm) > 1) {
-        *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c),
-                                           .split = mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED : TRM_SPLIT_PLANNED};
+    bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
+    if (mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) {
+        bool many = comm != NULL && trm_comm_size(comm) > 1;
+        *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c), .exact = strict,
+                                           .split = !many              ? TRM_SPLIT_NONE
+                                                    : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
+                                                                        : TRM_SPLIT_PLANNED};
         fusion_of(c, parallel);
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }
-    bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
     int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK) ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)) : -1;
     trm_parallel_options o = {.comm = comm,
                               .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),

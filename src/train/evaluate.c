@@ -59,7 +59,7 @@ static trm_status ready(trm_model *model, trm_dataset *data, trm_error *err) {
 /* A split model is evaluated whole on every rank, each with its part of the data. */
 static trm_status take_weights(trm_model *model, trm_error *err) {
     trm_exec *from = model->train.exec, *to = model->evaluate.exec;
-    if (model->options.parallel.split == TRM_SPLIT_NONE || from == NULL) {
+    if (trmi_model_shares_weights(model) || from == NULL) {
         return TRM_OK;
     }
     TRMI_TRY(trm_exec_gather_slots(from, err));

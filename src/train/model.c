@@ -141,7 +141,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
     } else {
         exec.outputs = &out->logits;
         exec.outputs_count = 1;
-        exec.share = model->options.parallel.split == TRM_SPLIT_NONE ? model->train.exec : NULL;
+        exec.share = trmi_model_shares_weights(model) ? model->train.exec : NULL;
     }
     return trm_exec_create(out->graph, &exec, &out->exec, err);
 }

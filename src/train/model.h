@@ -82,6 +82,8 @@ int32_t trmi_model_rank(const trm_model *model);
 int32_t trmi_model_size(const trm_model *model);
 /* Parts that a global batch is read in: one a rank, or, where the graph is split, the whole by every rank. */
 int32_t trmi_model_shares(const trm_model *model);
+/* Does the evaluation program lie over the training program's weights? Else they are copied. */
+bool trmi_model_shares_weights(const trm_model *model);
 /* What every rank has returned: own failures stay, a rank that succeeded learns of another's. Statuses
  * and `number` (the global step, say) must agree.   error  that of the rank itself, or INVALID */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,

@@ -22,6 +22,10 @@ int32_t trmi_model_shares(const trm_model *model) {
     return model->options.parallel.split != TRM_SPLIT_NONE ? 1 : trmi_model_size(model);
 }
 
+bool trmi_model_shares_weights(const trm_model *model) {
+    return model->options.parallel.split == TRM_SPLIT_NONE && !model->options.parallel.exact;
+}
+
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);

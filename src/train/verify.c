@@ -139,7 +139,7 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
                          "(semi_auto_parallel, auto_parallel) are expected");
     }
     *one = *split;
-    one->parallel = (trm_parallel_options){.comm = NULL};
+    one->parallel = (trm_parallel_options){.comm = NULL, .exact = split->parallel.exact};
     return TRM_OK;
 }
 

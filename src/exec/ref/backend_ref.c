@@ -18,6 +18,10 @@ NO_KERNEL(constant)
 /* exec/shard_kernels.c binds these. */
 NO_KERNEL(all_reduce)
 NO_KERNEL(exchange)
+/* exec/exact*.c binds these. */
+NO_KERNEL(largest)
+NO_KERNEL(exact_sum)
+NO_KERNEL(exact_round)
 
 const trmi_ref_kernel trmi_ref_table[TRMI_OP_KINDS] = {
 #define X(KIND, row) [TRMI_OP_##KIND] = trmi_ref_##row,
@@ -57,6 +61,7 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_env *env, trm_err
         .training = kernel->program->training,
         .norm_sync = env->norm_sync,
         .sync = env->sync,
+        .exact = env->exact,
     };
     trm_status status = trmi_ref_table[step->op_kind](&args, err);
     return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);

@@ -1,6 +1,8 @@
+#include "exec/exact.h"
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -97,28 +99,108 @@ static trm_status join_samples(const trmi_ref_args *args, double *total, double 
     return TRM_OK;
 }
 
+/* Log of the sum of exponentials, label's logit and sum of logits of all rows: numbers[3 * rows], in bits that do not
+ * depend on how the classes are cut. `most` has room for as many. */
+static trm_status exact_rows(const trmi_ref_args *args, double *numbers, double *most, trm_error *err) {
+    const trm_tensor *z = &args->inputs[0];
+    int64_t rows = z->shape.dim[0], columns = z->shape.dim[1];
+    uint32_t axes = args->attrs->xent.sync_classes;
+    trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
+    double classes = (double)all_classes(args->attrs, z);
+    for (int64_t r = 0; r < rows; r++) { /* largest logits, largest magnitudes, labels' logits */
+        int64_t column = trmi_ref_get_int(&args->inputs[1], r) - args->attrs->xent.begin;
+        most[r] = -INFINITY;
+        most[2 * rows + r] = column >= 0 && column < columns ? trmi_ref_get(z, r * columns + column) : 0;
+        for (int64_t k = 0; k < columns; k++) {
+            double value = trmi_ref_get(z, r * columns + k);
+            most[r] = fmax(most[r], value);
+            most[rows + r] = isnan(value) ? (double)INFINITY : fmax(most[rows + r], fabs(value));
+        }
+    }
+    TRMI_TRY(trmi_ref_share(sync, most, 2 * rows, 3 * rows, err));
+    for (int64_t r = 0; r < rows; r++) {
+        trmi_ref_sum exps = {.anchor = trmi_exact_anchor(1, classes)};
+        trmi_ref_sum logits = {.anchor = trmi_exact_anchor(most[rows + r], classes)};
+        for (int64_t k = 0; k < columns; k++) {
+            trmi_ref_sum_add(&exps, exp(trmi_ref_get(z, r * columns + k) - most[r]));
+            trmi_ref_sum_add(&logits, trmi_ref_get(z, r * columns + k));
+        }
+        numbers[r] = exps.sum;
+        numbers[rows + r] = logits.sum;
+    }
+    TRMI_TRY(trmi_ref_share(sync, numbers, 0, 2 * rows, err));
+    for (int64_t r = 0; r < rows; r++) {
+        numbers[2 * rows + r] = numbers[rows + r];
+        numbers[rows + r] = most[2 * rows + r];
+        numbers[r] = most[r] + log(numbers[r]);
+    }
+    return TRM_OK;
+}
+
+/* The sum of the rows' losses, in bits that do not depend on how the samples are cut. */
+static trm_status exact_total(const trmi_ref_args *args, const double *losses, int64_t rows, double *total,
+                              double *counted, trm_error *err) {
+    uint32_t axes = args->attrs->xent.sync_samples;
+    trmi_norm_sync *sync = axes != 0 ? args->sync[axes] : NULL;
+    double values[2] = {0, *counted};
+    for (int64_t r = 0; r < rows; r++) {
+        values[0] = isnan(losses[r]) ? (double)INFINITY : fmax(values[0], fabs(losses[r]));
+    }
+    TRMI_TRY(trmi_ref_share(sync, values, 1, 2, err));
+    *counted = values[1];
+    trmi_ref_sum sum = {.anchor = trmi_exact_anchor(values[0], *counted)};
+    for (int64_t r = 0; r < rows; r++) {
+        trmi_ref_sum_add(&sum, losses[r]);
+    }
+    TRMI_TRY(trmi_ref_share(sync, &sum.sum, 0, 1, err));
+    *total = sum.sum;
+    return TRM_OK;
+}
+
 /* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
-trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
+/* exact: [3 * rows] from exact_rows, NULL = row by row. */
+static trm_status row_losses(const trmi_ref_args *args, const double *exact, double *losses, double *total, double *counted,
+                             trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
     int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
-    double s = args->attrs->xent.label_smoothing, total = 0, counted = 0;
+    double s = args->attrs->xent.label_smoothing;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
         bool skip = ignored(args->attrs, label);
-        double row[3];
+        double row[3] = {0, 0, 0};
         if (!skip && (label < 0 || label >= classes)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
                              label, r, classes - 1);
         }
-        TRMI_TRY(row_numbers(args, r, label, row, err));
-        trmi_ref_set(&args->outputs[1], r, row[0]);
-        if (!skip) {
-            total += row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
-            counted++;
+        if (exact == NULL) {
+            TRMI_TRY(row_numbers(args, r, label, row, err));
         }
+        for (int i = 0; exact != NULL && i < 3; i++) {
+            row[i] = exact[i * rows + r];
+        }
+        trmi_ref_set(&args->outputs[1], r, row[0]);
+        losses[r] = skip ? 0 : row[0] - (1 - s) * row[1] - s * row[2] / (double)classes;
+        *total += losses[r];
+        *counted += !skip;
     }
-    TRMI_TRY(join_samples(args, &total, &counted, err));
+    return TRM_OK;
+}
+
+trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
+    int64_t rows = args->inputs[0].shape.dim[0];
+    double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 7 * sizeof *losses), *numbers = losses + rows;
+    if (losses == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
+    }
+    trm_status status = args->exact ? exact_rows(args, numbers, numbers + 3 * rows, err) : TRM_OK;
+    status = status == TRM_OK ? row_losses(args, args->exact ? numbers : NULL, losses, &total, &counted, err) : status;
+    if (status == TRM_OK) {
+        status = args->exact ? exact_total(args, losses, rows, &total, &counted, err)
+                             : join_samples(args, &total, &counted, err);
+    }
+    trmi_free(losses);
+    TRMI_TRY(status);
     double weight = counted > 0 ? 1.0 / counted : 0;
     trmi_ref_set(&args->outputs[0], 0, total * weight);
     trmi_ref_set(&args->outputs[2], 0, weight);
@@ -157,8 +239,8 @@ trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
 trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];
-    int64_t count = trm_shape_count(&z->shape);
-    double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(count > 0 ? count : 1);
+    int64_t count = trm_shape_count(&z->shape), whole = args->attrs->bce.count > 0 ? args->attrs->bce.count : count;
+    double scale = trmi_ref_get(&args->inputs[0], 0) / (double)(whole > 0 ? whole : 1);
     for (int64_t i = 0; i < count; i++) {
         double x = trmi_ref_get(z, i);
         double p = x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));

@@ -2,14 +2,9 @@
 
 #include <math.h>
 
-typedef struct window {
-    int64_t h0, h1, w0, w1; /* inside the image */
-    double size;            /* what an average divides by */
-} window;
-
-static window window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh, int64_t ow) {
+trmi_ref_window trmi_ref_window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh, int64_t ow) {
     int64_t h = oh * a->pool.stride[0] - a->pool.pad[0], w = ow * a->pool.stride[1] - a->pool.pad[2];
-    window v = {.h0 = h < 0 ? 0 : h, .w0 = w < 0 ? 0 : w};
+    trmi_ref_window v = {.h0 = h < 0 ? 0 : h, .w0 = w < 0 ? 0 : w};
     v.h1 = h + a->pool.kernel[0] > x->dim[2] ? x->dim[2] : h + a->pool.kernel[0];
     v.w1 = w + a->pool.kernel[1] > x->dim[3] ? x->dim[3] : w + a->pool.kernel[1];
     v.size = a->pool.count_padding ? (double)(a->pool.kernel[0] * a->pool.kernel[1])
@@ -17,8 +12,7 @@ static window window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh, int
     return v;
 }
 
-/* The first element of the window that equals the maximum, in row-major order (as PyTorch). */
-static int64_t arg_max(const trm_tensor *x, const window *v, int64_t plane) {
+int64_t trmi_ref_arg_max(const trm_tensor *x, const trmi_ref_window *v, int64_t plane) {
     int64_t best = -1;
     double most = -INFINITY;
     for (int64_t h = v->h0; h < v->h1; h++) {
@@ -46,8 +40,8 @@ trm_status trmi_ref_max_pool(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&y->shape, i, p);
-        window v = window_of(args->attrs, &x->shape, p[2], p[3]);
-        trmi_ref_set(y, i, trmi_ref_get(x, arg_max(x, &v, p[0] * y->shape.dim[1] + p[1])));
+        trmi_ref_window v = trmi_ref_window_of(args->attrs, &x->shape, p[2], p[3]);
+        trmi_ref_set(y, i, trmi_ref_get(x, trmi_ref_arg_max(x, &v, p[0] * y->shape.dim[1] + p[1])));
     }
     return TRM_OK;
 }
@@ -59,8 +53,8 @@ trm_status trmi_ref_max_pool_grad(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < trm_shape_count(&dy->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&dy->shape, i, p);
-        window v = window_of(args->attrs, &x->shape, p[2], p[3]);
-        int64_t best = arg_max(x, &v, p[0] * dy->shape.dim[1] + p[1]);
+        trmi_ref_window v = trmi_ref_window_of(args->attrs, &x->shape, p[2], p[3]);
+        int64_t best = trmi_ref_arg_max(x, &v, p[0] * dy->shape.dim[1] + p[1]);
         trmi_ref_set(dx, best, trmi_ref_get(dx, best) + trmi_ref_get(dy, i));
     }
     return TRM_OK;
@@ -72,7 +66,7 @@ trm_status trmi_ref_avg_pool(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&y->shape, i, p);
-        window v = window_of(args->attrs, &x->shape, p[2], p[3]);
+        trmi_ref_window v = trmi_ref_window_of(args->attrs, &x->shape, p[2], p[3]);
         double sum = 0;
         for (int64_t h = v.h0; h < v.h1; h++) {
             for (int64_t w = v.w0; w < v.w1; w++) {
@@ -91,7 +85,7 @@ trm_status trmi_ref_avg_pool_grad(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < trm_shape_count(&dy->shape); i++) {
         int64_t p[4];
         trmi_ref_unravel(&dy->shape, i, p);
-        window v = window_of(args->attrs, &dx->shape, p[2], p[3]);
+        trmi_ref_window v = trmi_ref_window_of(args->attrs, &dx->shape, p[2], p[3]);
         for (int64_t h = v.h0; h < v.h1; h++) {
             for (int64_t w = v.w0; w < v.w1; w++) {
                 int64_t k = trmi_ref_ravel(&dx->shape, (int64_t[]){p[0], p[1], h, w});
@@ -120,8 +114,9 @@ trm_status trmi_ref_global_avg_pool_grad(const trmi_ref_args *args, trm_error *e
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *dx = &args->outputs[0];
     int64_t pixels = dx->shape.dim[2] * dx->shape.dim[3];
+    int64_t whole = args->attrs->pool.pixels > 0 ? args->attrs->pool.pixels : pixels;
     for (int64_t i = 0; i < trm_shape_count(&dx->shape); i++) {
-        trmi_ref_set(dx, i, trmi_ref_get(dy, i / pixels) / (double)pixels);
+        trmi_ref_set(dx, i, trmi_ref_get(dy, i / pixels) / (double)whole);
     }
     return TRM_OK;
 }

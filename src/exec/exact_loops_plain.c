@@ -1,0 +1,2 @@
+#define EXACT_LOOPS trmi_exact_loops_plain
+#include "exec/exact_loops_body.h"
