@@ -160,7 +160,7 @@ TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ra
                                                trm_comm **out, trm_error *err);
 
 /* Memory that all ranks of the host read and write in place: collectives on it need no copies.
- * Zeroed, 64-byte aligned, huge pages advised. Nothing remains of it after any death. Not collective.
+ * Zeroed, 64-byte aligned, from 2 MB on in huge pages where the kernel has them. Nothing remains of it after any death. Not collective.
  *   owns  freed by trm_comm_free_shared or with the last communicator
  *   NULL on lack of memory, `err` then says so   cost a system call or three: not in a step */
 TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err);
