@@ -137,6 +137,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
             exec->env.arena[a] = exec->share->env.arena[a];
         } else if (ranks && options->arena_alloc != NULL) {
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
+        } else if (a == TRMI_ARENA_PARAM && options->lanes == 0 && trmi_parallel_waits_for_first(exec)) {
+            continue;
         } else if (ranks && exec->parallel != NULL) {
             exec->env.arena[a] = trmi_parallel_memory(exec->parallel, bytes, err);
         } else {

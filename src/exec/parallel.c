@@ -110,26 +110,29 @@ trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
     return trm_comm_barrier(p->comm, err);
 }
 
+static bool may_share(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
+           p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL;
+}
+
+bool trmi_parallel_waits_for_first(const trm_exec *exec) { return may_share(exec) && exec->parallel->rank != 0; }
+
 trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    bool possible = p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
-                    p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL;
-    if (!possible) {
+    if (!may_share(exec)) {
         return TRM_OK;
     }
-    void *own = exec->env.arena[TRMI_ARENA_PARAM], *first;
+    char **own = &exec->env.arena[TRMI_ARENA_PARAM];
+    void *first;
     size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM];
     TRMI_TRY(check_same(exec, err));
-    TRMI_TRY(trm_comm_reach_first(p->comm, own, bytes, &first, err));
+    TRMI_TRY(trm_comm_reach_first(p->comm, *own, bytes, &first, err));
     p->common = first != NULL;
-    for (int32_t i = 0; p->common && p->rank != 0 && i < p->shared_count; i++) {
-        if (p->shared[i] == own) {
-            trm_comm_free_shared(p->comm, own);
-            p->shared[i] = NULL;
-            exec->env.arena[TRMI_ARENA_PARAM] = first;
-        }
+    if (p->rank != 0 && *own == NULL) {
+        *own = p->common ? first : trmi_parallel_memory(p, bytes, err);
     }
-    return TRM_OK;
+    return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
 void trmi_parallel_close(trm_exec *exec) {

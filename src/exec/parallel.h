@@ -78,7 +78,9 @@ void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err
 trm_status trmi_parallel_begin(struct trm_exec *exec, trm_error *err);
 void trmi_parallel_close(struct trm_exec *exec);
 
-/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others. */
+/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
+ * Until then the others that may get it have none. */
+bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
 trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err);
 
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
