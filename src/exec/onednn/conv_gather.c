@@ -223,6 +223,25 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
 
 /* ---- wide -------------------------------------------------------------------------------------------------- */
 
+/* What is packed next of the transposed weights: the next piece of these columns, or of the next panel's. */
+static trmi_prefetch next_panel(const gather_conv *c, const void *weights, const trmi_conv_group *group, int32_t u,
+                                int64_t j) {
+    const trmi_conv_problem *p = &c->problem;
+    int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(p->weights_type);
+    if (++u == group->uses_count) {
+        u = 0;
+        j++;
+    }
+    const trmi_conv_block *b = &c->g.blocks[c->g.uses[group->uses + u].block];
+    int64_t column = j * nr, columns = trmi_min_i64(nr, c->g.out_c - column);
+    if (columns <= 0 || b->taps > 1 || !c->g.flipped) {
+        return (trmi_prefetch){0};
+    }
+    int64_t tap = trmi_conv_weight_tap(&c->g, b->tap);
+    return trmi_prefetch_rows((const char *)weights + ((tap * p->c + column) * p->o + b->channel) * bytes,
+                              p->o * bytes, columns, b->k * bytes);
+}
+
 static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out,
                       const float *rows_a, const trmi_conv_group *group, int64_t j,
                       const workspace *w) {
@@ -239,10 +258,11 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         int32_t use = group->uses + u;
         const trmi_conv_block *b = &c->g.blocks[c->g.uses[use].block];
         pack_panel(c, args->weights, b, j, w->a);
+        trmi_prefetch soon = next_panel(c, args->weights, group, u, j);
         multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
                  c->direct ? (float *)out + j * nr : w->sums,
                  c->direct ? w->offsets : w->sum_offsets, columns,
-                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, NULL);
+                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, &soon);
     }
     if (!c->direct) {
         finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);

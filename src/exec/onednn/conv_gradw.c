@@ -27,7 +27,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192 };
+enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192, FEW = 64 };
 enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
 
 typedef struct chunk {
@@ -51,7 +51,7 @@ typedef struct gradw {
 
 typedef struct workspace {
     float *a, *b, *sums, *row;
-    int64_t *pixel, *out;
+    int64_t *pixel, *out, *far; /* rows of the sums; of dW */
 } workspace;
 
 static workspace workspace_of(const gradw *c, char *scratch) {
@@ -62,6 +62,7 @@ static workspace workspace_of(const gradw *c, char *scratch) {
     w.row = w.sums + TRMI_TILE_K * TRMI_TILE_STRIDE;
     w.pixel = (int64_t *)(w.row + TRMI_TILE_STRIDE);
     w.out = w.pixel + CHUNK;
+    w.far = w.out + TRMI_TILE_COLS;
     return w;
 }
 
@@ -143,6 +144,24 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
     }
 }
 
+/* All there is, of few pixels: writing dW is what takes time. Along its rows, with B near. */
+static void multiply_few(const gradw *c, const chunk *part, side a, side b, int64_t k, int height, int64_t count,
+                         float *dw, const workspace *w) {
+    int64_t nr = c->isa->nr;
+    trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair, .row_offset = w->far};
+    for (int64_t i = 0; i * height < k; i++) {
+        tile.rows = (int)trmi_min_i64(height, k - i * height);
+        tile.a = a.first + i * a.panel;
+        for (int64_t j = 0; j * nr < count; j++) {
+            tile.columns = (int)trmi_min_i64(nr, count - j * nr);
+            tile.b = b.first + j * b.panel;
+            tile.c = dw + i * height * c->problem.o + j * nr;
+            c->isa->tile_cols(&tile, NULL);
+        }
+    }
+}
+
 /* What the chunk after this one reads, as far as it lies in rows of equal distance. */
 static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part, int32_t block,
                       int64_t column, int64_t count, trmi_prefetch soon[2]) {
@@ -187,18 +206,21 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
         }
         side b = side_b(c, args->result, part, column, count, w);
         side a = side_a(c, args->image, use, part, height, w);
+        if (part->rows <= FEW && end - c->chunks_count * split / c->splits == 1) {
+            multiply_few(c, part, a, b, k, height, count, sums, w);
+            return;
+        }
         if (i + 1 < end) {
             next_rows(c, args, part + 1, block, column, count, soon);
         }
         multiply(c, part, a, b, k, height, count, add, soon, w);
         add = true;
     }
-    for (int64_t r = 0; r < k; r++) {
-        if (add) {
-            memcpy(sums + r * o, w->sums + r * TRMI_TILE_STRIDE, (size_t)count * sizeof *sums);
-        } else {
-            memset(sums + r * o, 0, (size_t)count * sizeof *sums);
-        }
+    if (!add && column == 0) { /* no pixel meets these taps: zeros, in one piece */
+        memset(sums, 0, (size_t)(k * o) * sizeof *sums);
+    }
+    for (int64_t r = 0; add && r < k; r++) {
+        memcpy(sums + r * o, w->sums + r * TRMI_TILE_STRIDE, (size_t)count * sizeof *sums);
     }
 }
 
@@ -228,6 +250,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         workspace w = workspace_of(c, args->scratch);
         for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
             w.out[i] = i * TRMI_TILE_STRIDE;
+            w.far[i] = i * c->problem.o;
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < tasks; t++) {
@@ -292,7 +315,7 @@ static bool plan(gradw *c) {
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
     c->b_floats = trmi_max_i64(CHUNK * TRMI_TILE_STRIDE, REDUCE);
-    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 1) * TRMI_TILE_STRIDE + 2 * (CHUNK + TRMI_TILE_COLS);
+    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 1) * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS);
     return true;
 }
 
