@@ -182,15 +182,14 @@ static void reap(trmi_launch *launch, job_state *job) {
     for (int32_t t = 0; t < launch->count; t++) {
         trmi_task_process *task = &launch->tasks[t];
         int status;
-        pid_t pid;
-        if (task->running && waitpid(task->pid, &status, WNOHANG) == task->pid) {
-            task->wait_status = status;
-            task_ended(launch, job, t);
-            continue; /* the task may have a new group now */
+        pid_t pid = task->running ? waitpid(task->pid, &status, WNOHANG) : 0;
+        /* What it had started and left came to us (subreaper). The task itself may end just now, and be among them. */
+        while (pid <= 0 && task->group_alive && (pid = waitpid(-task->pid, &status, WNOHANG)) > 0) {
+            pid = pid == task->pid && task->running ? pid : 0;
         }
-        /* What it had started and left came to us (subreaper). */
-        while (task->group_alive && (pid = waitpid(-task->pid, &status, WNOHANG)) > 0 &&
-               pid != task->pid) {
+        if (pid > 0) {
+            task->wait_status = status;
+            task_ended(launch, job, t); /* the task may have a new group now */
         }
     }
 }
