@@ -46,10 +46,12 @@ typedef struct trmi_slice {
     const float *gradients;
 } trmi_slice;
 
+enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4 };
+
 typedef struct trmi_unique {
     uint64_t key;
     uint32_t table, shard; /* shard of the job */
-    uint32_t wanted;       /* bit 0: by the pull, bit 1: by the push, bit 2: in the cache */
+    uint32_t wanted;       /* TRMI_WANT_ and TRMI_CACHED */
     uint32_t touched;      /* while gradients are summed */
 } trmi_unique;
 
@@ -144,12 +146,20 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
 
 /* --- batches (client_batch.c)
  * ------------------------------------------------------------------------ */
+/* Numbers the distinct keys of a batch, once.   errors  NOMEM */
+trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
+/* Sorts the uniques with `wanted & mask` equal to `match` by (shard, table): counting sort. */
+trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, uint32_t mask,
+                              uint32_t match, trm_error *err);
+void trmi_batch_release(trm_ps_batch *batch);
+
+/* --- pulls (client_pull.c)
+ * --------------------------------------------------------------------------- */
 /* Sends a pull to one server (again). */
 trm_status trmi_batch_ask(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
 /* An answer has come; takes the message. */
 void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_header *header,
                        trmi_message *message);
-void trmi_batch_release(trm_ps_batch *batch);
 
 /* --- hot rows (client_cache.c)
  * ------------------------------------------------------------------------ */

@@ -1,0 +1,260 @@
+/* Pushes: gradients of equal keys summed into one message a server, kept until it is answered. */
+#include "ps/client.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        trmi_pending *p = &peer->pending[i];
+        if (p->sequence != 0) {
+            continue;
+        }
+        if (p->capacity < bytes) {
+            trmi_free(p->data);
+            p->capacity = bytes + bytes / 4;
+            p->data = trmi_alloc(p->capacity);
+        }
+        if (p->data == NULL) {
+            p->capacity = 0;
+            break;
+        }
+        return p;
+    }
+    TRMI_FAIL(err, TRM_NOMEM, "no memory for a push of %zu bytes", bytes);
+    return NULL;
+}
+
+static int pending_count(const trmi_peer *peer) {
+    int count = 0;
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        count += peer->pending[i].sequence != 0;
+    }
+    return count;
+}
+
+/* Adds up the gradients of equal keys: target[u] is where those of unique u go. */
+static void sum_gradients(trm_ps_batch *b, float **target) {
+    enum { AHEAD = 12 };
+    const trm_ps_client *c = b->client;
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    const uint32_t *inverse = b->inverse;
+    for (int64_t s = 0; s < b->slice_count; s++, inverse += b->slices[s - 1].count) {
+        const trmi_slice *slice = &b->slices[s];
+        int32_t width = c->widths[slice->table];
+        for (int64_t i = 0; slice->gradients != NULL && i < slice->count; i++) {
+            if (i + AHEAD < slice->count) {
+                __builtin_prefetch(target[inverse[i + AHEAD]], 1);
+            }
+            uint32_t u = inverse[i];
+            const float *g = slice->gradients + i * width;
+            if (b->uniques[u].touched == 0) {
+                b->uniques[u].touched = 1;
+                memcpy(target[u], g, (size_t)width * sizeof *g);
+            } else {
+                kernels->add_scaled(target[u], g, 1, width);
+            }
+        }
+    }
+}
+
+/* Where each section's sums go: into the message, or beside it when the wire is narrower. */
+static trm_status place_sums(trm_ps_batch *b, float **target, float **by_place, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    trmi_arrangement *a = &b->push;
+    bool direct = c->options.wire == TRM_FLOAT32;
+    int64_t floats = 0;
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        floats += a->sections[i].count * c->widths[a->sections[i].table];
+    }
+    if (!direct && !trmi_grow((void **)&b->sums, &b->sum_capacity, floats, sizeof *b->sums)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
+    }
+    float *at = b->sums;
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        int64_t width = c->widths[s->table];
+        float *from = direct ? (float *)(void *)s->values : at;
+        for (int64_t k = 0; k < s->count; k++) {
+            by_place[s->keys - a->keys + k] = from + k * width;
+        }
+        at += direct ? 0 : s->count * width;
+    }
+    for (int64_t u = 0; u < b->unique_count; u++) {
+        b->uniques[u].touched = 0;
+        if ((b->uniques[u].wanted & TRMI_WANT_PUSH) != 0) {
+            target[u] = by_place[a->place[u]];
+        }
+    }
+    return TRM_OK;
+}
+
+static void narrow_sums(trm_ps_batch *b, float **by_place) {
+    const trm_ps_client *c = b->client;
+    const trmi_arrangement *a = &b->push;
+    const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        int32_t width = c->widths[s->table];
+        size_t row = (size_t)width * trm_dtype_bytes(c->options.wire);
+        for (int64_t k = 0; k < s->count; k++) {
+            kernels->store[c->options.wire](by_place[s->keys - a->keys + k], width, 0,
+                                            s->values + (size_t)k * row);
+        }
+    }
+}
+
+/* Builds the messages to all servers in their pending places. */
+static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
+                                 trmi_pending **messages, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_arrangement *a = &b->push;
+    for (uint32_t s = 0; s < c->servers; s++) {
+        trmi_ps_section *sections = a->sections + a->first[s];
+        trmi_ps_header header = *like;
+        header.section_count = a->first[s + 1] - a->first[s];
+        size_t bytes =
+            trmi_ps_size(TRMI_PS_PUSH, c->options.wire, sections, header.section_count, c->widths);
+        if (bytes == 0) {
+            return TRMI_FAIL(err, TRM_INVALID, "a push of more than 1 GB: use smaller batches");
+        }
+        messages[s] = take_pending(&c->peers[s], bytes, err);
+        if (messages[s] == NULL) {
+            return TRM_NOMEM;
+        }
+        messages[s]->bytes = bytes;
+        /* The encoder points keys into the message; ours stay where the places are counted from. */
+        trmi_ps_encode(&header, sections, c->widths, messages[s]->data);
+        uint64_t *from = a->keys;
+        for (uint32_t i = 0; i < a->first[s]; i++) {
+            from += a->sections[i].count;
+        }
+        for (uint32_t i = 0; i < header.section_count; i++) {
+            memcpy(sections[i].keys, from, (size_t)sections[i].count * sizeof *from);
+            sections[i].keys = from;
+            from += sections[i].count;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
+                                trmi_pending **messages, trm_error *err) {
+    size_t uniques = (size_t)b->unique_count + 1;
+    float **target = trmi_alloc(uniques * sizeof(float *));
+    float **by_place = trmi_alloc(uniques * sizeof(float *));
+    trm_status status = target == NULL || by_place == NULL
+                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
+                            : build_messages(b, header, messages, err);
+    if (status == TRM_OK) {
+        status = place_sums(b, target, by_place, err);
+    }
+    if (status == TRM_OK) {
+        sum_gradients(b, target);
+        if (b->client->options.wire != TRM_FLOAT32) {
+            narrow_sums(b, by_place);
+        }
+    }
+    trmi_free(target);
+    trmi_free(by_place);
+    return status;
+}
+
+static trm_status push_failed(trm_ps_client *c, trm_error *err) {
+    if (c->push_err.status == TRM_OK) {
+        return TRM_OK;
+    }
+    trm_status status = (trm_status)c->push_err.status;
+    if (err != NULL) {
+        *err = c->push_err;
+    }
+    c->push_err = (trm_error){0}; /* told once */
+    return status;
+}
+
+/* Server 0 alone knows whose a lease is: the other servers get gradients made under it after server
+ * 0 has taken them. When it refuses, nobody gets them. */
+static trm_status hear_of_lease(trm_ps_client *c, trmi_pending **messages, uint64_t sequence,
+                                double deadline, trm_error *err) {
+    while (messages[0]->sequence == sequence) {
+        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+    }
+    if (c->push_err.status != TRM_CANCELLED) {
+        return TRM_OK;
+    }
+    /* Their windows must have no hole: they get the push without its rows. */
+    for (uint32_t s = 1; s < c->servers; s++) {
+        trmi_ps_header header;
+        TRMI_TRY(trmi_ps_decode_header(messages[s]->data, messages[s]->bytes, &header, err));
+        header.section_count = 0;
+        trmi_ps_encode(&header, NULL, c->widths, messages[s]->data);
+        messages[s]->bytes = trmi_ps_size(TRMI_PS_PUSH, c->options.wire, NULL, 0, c->widths);
+        TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes, deadline,
+                                  err));
+    }
+    return push_failed(c, err);
+}
+
+trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
+    trm_ps_client *c = b->client;
+    double deadline = trmi_client_deadline(c);
+    if (c->reader || b->pulling) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         c->reader ? "this client (worker -1) only reads"
+                                   : "wait for the pull before the push");
+    }
+    TRMI_TRY(trmi_batch_deduplicate(b, err));
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (pending_count(&c->peers[s]) >= c->options.pushes_ahead) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
+    }
+    TRMI_TRY(push_failed(c, err));
+    TRMI_TRY(trmi_batch_arrange(b, &b->push, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
+    b->index = b->index < 0 ? c->next_batch++ : b->index;
+    trmi_ps_header header = {.kind = TRMI_PS_PUSH,
+                             .dtype = (uint16_t)c->options.wire,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = c->next_sequence + 1,
+                             .clock = b->index + 1};
+    if (options != NULL) {
+        header.extra[0] = options->lease.id;
+        header.extra[1] = options->position;
+    }
+    header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
+    trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
+    trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
+                                         : fill_messages(b, &header, messages, err);
+    if (status == TRM_OK) {
+        c->next_sequence++;
+        c->stats.pushes++;
+        for (uint32_t s = 0; s < c->servers; s++) {
+            messages[s]->sequence = header.sequence;
+            messages[s]->sent = trmi_os_now();
+        }
+        /* From here on the push is the connection's to deliver, however often it breaks. */
+        for (uint32_t s = 0; s < c->servers && status == TRM_OK; s++) {
+            if (messages[s]->sequence == header.sequence) {
+                status = trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
+                                          deadline, err);
+            }
+            if (s == 0 && c->servers > 1 && header.extra[0] != 0 && status == TRM_OK) {
+                status = hear_of_lease(c, messages, header.sequence, deadline, err);
+            }
+        }
+    }
+    trmi_free(messages);
+    return status;
+}
+
+trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
+    double deadline = trmi_client_deadline(c);
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (pending_count(&c->peers[s]) > 0) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
+    }
+    return push_failed(c, err);
+}
