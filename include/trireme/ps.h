@@ -308,9 +308,12 @@ typedef struct trm_ps_lease {
 
 typedef struct trm_ps_push_options {
     float rate_scale; /* times the tables' learning rates: a schedule; 0 = 1 */
-    /* This push used the samples of `lease` up to `position` (exclusive); id 0 = none. Both count
-     * together or not at all; a push under a lease that was lost is refused: CANCELLED. With several
-     * servers such a push waits for the answer of server 0. */
+    /* This push used the samples of `lease`, from where the push before it under this lease ended, up
+     * to `position` (exclusive); id 0 = none. Its samples name the batch: when this worker dies, and
+     * others make the batch again, no row of any server learns from it twice, and none misses it.
+     * Workers of a job use one batch size. A push under a lease that was lost is refused:
+     * the next one under it says CANCELLED. With several servers such a push waits for the answers of
+     * all but server 0, which then marks the samples as used. */
     trm_ps_lease lease;
     int64_t position;
 } trm_ps_push_options;

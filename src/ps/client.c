@@ -18,9 +18,10 @@ double trmi_client_deadline(const trm_ps_client *client) {
 /* ---- first words
  * -------------------------------------------------------------------------------------- */
 
-/* On a connection of which nobody else knows yet. */
+/* On a connection of which nobody else knows yet. *refused: the server has answered with an error.
+ */
 static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, trmi_ps_note *note,
-                           double timeout, trm_error *err) {
+                           double timeout, bool *refused, trm_error *err) {
     trmi_message m;
     size_t bytes = trmi_ps_note_size((trmi_ps_kind)header->kind);
     TRMI_TRY(channel->table->reserve(channel, bytes, timeout, &m, err));
@@ -37,6 +38,7 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
         status = trmi_ps_decode_note(m.data, m.bytes, &answer, note, NULL, err);
     }
     if (status == TRM_OK && answer.status != TRM_OK && answer.extra[0] == 256) {
+        *refused = true;
         trmi_error_decode(err, m.data + trmi_ps_note_size(TRMI_PS_DONE));
         status = err->status < 0 ? (trm_status)err->status : TRM_CORRUPT;
     }
@@ -52,10 +54,11 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
     char path[128] = "";
     TRMI_TRY(trmi_ps_nonce(nonces, err));
     memcpy(&note.value[4], nonces, 32);
-    TRMI_TRY(exchange(*channel, &header, &note, timeout, err));
+    TRMI_TRY(exchange(*channel, &header, &note, timeout, &client->refused_here, err));
     memcpy(nonces + 32, &note.value[4], 32);
     trmi_ps_prove(client->token, "server", nonces, mac);
     if (!trmi_ps_same_mac(mac, (const uint8_t *)&note.value[8])) {
+        client->refused_here = true;
         return TRMI_FAIL(err, TRM_PEER, "%s does not know the job's token", (*channel)->peer);
     }
     note = (trmi_ps_note){0};
@@ -69,7 +72,7 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
         memcpy(note.text, path, sizeof path);
     }
     header.flags = 2;
-    trm_status status = exchange(*channel, &header, &note, timeout, err);
+    trm_status status = exchange(*channel, &header, &note, timeout, &client->refused_here, err);
     bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
     trmi_tcp_trust(*channel);
     if (offer != NULL) {
@@ -95,7 +98,10 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
     client->mode = (trm_ps_mode)note->value[4];
     if (joining) {
         client->incarnation = (uint32_t)trmi_max_i64(client->incarnation, note->value[1]);
-        client->next_batch = trmi_max_i64(client->next_batch, note->value[3]);
+        /* A push that only some servers have is made again, by its clock: they know it. */
+        client->next_batch =
+            peer->number == 0 ? note->value[3] : trmi_min_i64(client->next_batch, note->value[3]);
+        client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
     }
     client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[8]);
     return TRM_OK;
@@ -240,7 +246,10 @@ static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_
         p->sequence = 0;
         client->stats.repeated += header->status == TRM_OK && note->value[13] == 0;
         client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[1]);
-        if (header->status != TRM_OK && client->push_err.status == TRM_OK) {
+        if (header->status == TRM_CANCELLED && note->value[12] != 0 && p->lease != 0) {
+            client->refused_lease = p->lease;
+            client->refused = *err;
+        } else if (header->status != TRM_OK && client->push_err.status == TRM_OK) {
             client->push_err = *err;
         }
     }
@@ -417,7 +426,8 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
                              const void *trailer, size_t trailer_bytes, trm_error *err) {
     /* These may be asked twice: their second answer is as good as the first. */
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
-                      note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE;
+                      note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
+                      note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS;
     double deadline = trmi_client_deadline(client);
     for (;;) {
         uint64_t number;
@@ -471,6 +481,18 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
     return TRM_OK;
 }
 
+/* A server that dies during the first words is restarted like any other. */
+static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+    for (;;) {
+        trm_status status = connect_peer(client, peer, true, deadline, err);
+        bool gone = status == TRM_PEER && peer->address[0] != '\0';
+        if (!gone || client->refused_here || trmi_os_now() >= deadline) {
+            return status;
+        }
+        usleep(50000);
+    }
+}
+
 trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),
                                       void *context, trm_ps_client **out, trm_error *err) {
@@ -504,9 +526,10 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
         if (checked.addresses != NULL) {
             snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
         }
-        TRMI_TRY_GOTO(status, connect_peer(client, peer, true, deadline, err), failed);
+        TRMI_TRY_GOTO(status, join(client, peer, deadline, err), failed);
     }
     client->incarnation++;
+    client->joined = client->next_batch;
     *out = client;
     return TRM_OK;
 failed:

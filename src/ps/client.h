@@ -16,6 +16,7 @@ enum { TRMI_PUSHES_AHEAD_MAX = 32, TRMI_BATCHES_MAX = 16 };
 /* A push that is not answered. */
 typedef struct trmi_pending {
     uint64_t sequence; /* 0 = free */
+    int64_t lease;     /* 0 = none */
     uint8_t *data;
     size_t bytes, capacity;
     double sent;
@@ -96,6 +97,8 @@ struct trm_ps_client {
     trm_ps_mode mode;
     uint32_t worker, incarnation;
     bool reader;
+    bool resting;              /* the servers do not wait for this worker's clock */
+    bool refused_here;         /* a server has said no: trying again is of no use */
     trm_table_options *tables; /* names owned */
     int32_t widths[TRMI_PS_TABLES_MAX];
     trmi_cache **caches; /* by table */
@@ -104,7 +107,14 @@ struct trm_ps_client {
     int64_t next_batch;
     trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
     trm_error push_err;
-    int64_t last_lease; /* the newest that this worker was told of */
+    int64_t refused_lease; /* lost to others: only pushes under it need to know */
+    trm_error refused;
+    int64_t last_lease;           /* the newest that this worker was told of */
+    uint32_t lease_book;          /* whose samples they are */
+    int64_t lease_samples;        /* of an epoch */
+    int64_t pushed_lease, pushed; /* the last push under a lease, and its position */
+    int64_t joined;               /* the first batch of this life */
+    int64_t most_batches;         /* that any server has seen; next_batch begins with the fewest */
     /* the one control request under way */
     uint64_t order;
     bool order_answered;

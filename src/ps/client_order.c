@@ -104,6 +104,18 @@ trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_ro
     return TRM_OK;
 }
 
+/* Where workers wait for each other: not for one that has no samples for now. */
+static trm_status rest(trm_ps_client *client, trm_error *err) {
+    for (uint32_t s = 0; s < client->servers && client->mode != TRM_PS_ASYNC && !client->resting;
+         s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_BYE, 1}};
+        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
+                                   err));
+    }
+    client->resting = true;
+    return TRM_PENDING;
+}
+
 trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
                              trm_ps_lease *lease, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
@@ -116,10 +128,18 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     const int64_t *v = client->order_note.value;
     if (v[5] != TRM_OK) {
-        return v[5] == TRM_END ? TRM_END : TRM_PENDING;
+        return v[5] == TRM_END ? TRM_END : rest(client, err);
     }
+    client->resting = false;
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
     client->last_lease = lease->id;
+    client->lease_book = (uint32_t)v[6];
+    client->lease_samples = options->samples;
+    /* Samples name the batches, not clocks: those that only some servers have come again as
+     * others'. */
+    if (client->next_batch == client->joined) {
+        client->next_batch = client->joined = trmi_max_i64(client->joined, client->most_batches);
+    }
     return TRM_OK;
 }
 

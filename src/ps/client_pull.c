@@ -33,6 +33,7 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_peer *peer, double deadline, trm
                              .clock = b->index,
                              .section_count = count,
                              .flags = c->reader || b->outside};
+    header.extra[0] = c->joined;
     /* The server gives up first, and says for whom it waited. */
     header.extra[1] = (int64_t)((left > 0.6 ? left - 0.3 : left / 2) * 1e3);
     b->asked[peer->number] = trmi_os_now();

@@ -124,6 +124,7 @@ static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
             return TRM_NOMEM;
         }
         messages[s]->bytes = bytes;
+        messages[s]->lease = header.extra[0];
         /* The encoder points keys into the message; ours stay where the places are counted from. */
         trmi_ps_encode(&header, sections, c->widths, messages[s]->data);
         uint64_t *from = a->keys;
@@ -173,27 +174,81 @@ static trm_status push_failed(trm_ps_client *c, trm_error *err) {
     return status;
 }
 
-/* Server 0 alone knows whose a lease is: the other servers get gradients made under it after server
- * 0 has taken them. When it refuses, nobody gets them. */
-static trm_status hear_of_lease(trm_ps_client *c, trmi_pending **messages, uint64_t sequence,
-                                double deadline, trm_error *err) {
-    while (messages[0]->sequence == sequence) {
-        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+/* A batch that others make: it is over here, too. */
+static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    if (c->mode != TRM_PS_ASYNC) {
+        for (int64_t i = 0; i < b->slice_count; i++) {
+            b->slices[i].gradients = NULL;
+        }
+        b->deduplicated = false;
+        TRMI_TRY(trm_ps_push(b, NULL, err));
     }
-    if (c->push_err.status != TRM_CANCELLED) {
-        return TRM_OK;
+    if (err != NULL) {
+        *err = c->refused;
     }
-    /* Their windows must have no hole: they get the push without its rows. */
+    return TRM_CANCELLED;
+}
+
+/* Samples of a lease: [position of the push before it, position). */
+static trm_status name_samples(trm_ps_client *c, const trm_ps_push_options *o,
+                               trmi_ps_header *header, trm_error *err) {
+    const trm_ps_lease *l = &o->lease;
+    int64_t begin = l->id == c->pushed_lease ? c->pushed : l->begin;
+    if (c->lease_samples == 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a push under lease %lld, which this client has not taken",
+                         (long long)l->id);
+    }
+    if (o->position < begin || o->position > l->end || o->position - begin > UINT32_MAX) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "position %lld of lease %lld: %lld, where the push before ended, to %lld "
+                         "expected",
+                         (long long)o->position, (long long)l->id, (long long)begin,
+                         (long long)l->end);
+    }
+    header->extra[0] = o->position > begin ? l->id : 0;
+    header->extra[1] = l->epoch * c->lease_samples + o->position;
+    header->samples = (uint32_t)(o->position - begin);
+    header->book = c->lease_book;
+    return TRM_OK;
+}
+
+/* To server `first` and those behind it. */
+static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t first,
+                            uint64_t sequence, double deadline, trm_error *err) {
+    for (uint32_t s = first; s < c->servers; s++) {
+        messages[s]->sequence = sequence;
+        messages[s]->sent = trmi_os_now();
+    }
+    for (uint32_t s = first; s < c->servers; s++) {
+        if (messages[s]->sequence ==
+            sequence) { /* not sent and answered while another was mended */
+            TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
+                                      deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
+ * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
+ * before that, the batch is lent again, and the servers that have it know its samples. */
+static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
+                          double deadline, trm_error *err) {
+    if (!lent || c->servers == 1) {
+        return send_from(c, messages, 0, sequence, deadline, err);
+    }
+    TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
     for (uint32_t s = 1; s < c->servers; s++) {
-        trmi_ps_header header;
-        TRMI_TRY(trmi_ps_decode_header(messages[s]->data, messages[s]->bytes, &header, err));
-        header.section_count = 0;
-        trmi_ps_encode(&header, NULL, c->widths, messages[s]->data);
-        messages[s]->bytes = trmi_ps_size(TRMI_PS_PUSH, c->options.wire, NULL, 0, c->widths);
-        TRMI_TRY(trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes, deadline,
-                                  err));
+        while (messages[s]->sequence == sequence) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+        }
     }
-    return push_failed(c, err);
+    TRMI_TRY(push_failed(c, err));
+    messages[0]->sequence = sequence;
+    messages[0]->sent = trmi_os_now();
+    return trmi_client_send(c, &c->peers[0], messages[0]->data, messages[0]->bytes, deadline, err);
 }
 
 trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_error *err) {
@@ -203,6 +258,9 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
         return TRMI_FAIL(err, TRM_INVALID,
                          c->reader ? "this client (worker -1) only reads"
                                    : "wait for the pull before the push");
+    }
+    if (options != NULL && options->lease.id != 0 && options->lease.id == c->refused_lease) {
+        return give_up_batch(b, err);
     }
     TRMI_TRY(trmi_batch_deduplicate(b, err));
     for (uint32_t s = 0; s < c->servers; s++) {
@@ -219,9 +277,9 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
                              .clock = b->index + 1};
-    if (options != NULL) {
-        header.extra[0] = options->lease.id;
-        header.extra[1] = options->position;
+    bool lent = options != NULL && options->lease.id != 0;
+    if (lent) {
+        TRMI_TRY(name_samples(c, options, &header, err));
     }
     header.rate_scale = options == NULL || options->rate_scale == 0 ? 1 : options->rate_scale;
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
@@ -230,20 +288,11 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     if (status == TRM_OK) {
         c->next_sequence++;
         c->stats.pushes++;
-        for (uint32_t s = 0; s < c->servers; s++) {
-            messages[s]->sequence = header.sequence;
-            messages[s]->sent = trmi_os_now();
+        if (lent) {
+            c->pushed_lease = options->lease.id;
+            c->pushed = options->position;
         }
-        /* From here on the push is the connection's to deliver, however often it breaks. */
-        for (uint32_t s = 0; s < c->servers && status == TRM_OK; s++) {
-            if (messages[s]->sequence == header.sequence) {
-                status = trmi_client_send(c, &c->peers[s], messages[s]->data, messages[s]->bytes,
-                                          deadline, err);
-            }
-            if (s == 0 && c->servers > 1 && header.extra[0] != 0 && status == TRM_OK) {
-                status = hear_of_lease(c, messages, header.sequence, deadline, err);
-            }
-        }
+        status = deliver(c, messages, header.sequence, lent, deadline, err);
     }
     trmi_free(messages);
     return status;

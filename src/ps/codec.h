@@ -40,9 +40,15 @@ typedef struct trmi_ps_header {
     int64_t clock;     /* batches that the worker has finished pushing */
     uint32_t section_count;
     float rate_scale;
-    int32_t status; /* of an answer */
-    uint32_t flags;
-    int64_t extra[2];
+    union {
+        int32_t status;   /* of an answer */
+        uint32_t samples; /* of a push under a lease: how many, up to extra[1] */
+    };
+    union {
+        uint32_t flags;
+        uint32_t book; /* of a push under a lease: whose samples, see trmi_push_mark */
+    };
+    int64_t extra[2]; /* of a push: lease; samples of the book that are then used */
 } trmi_ps_header;
 _Static_assert(sizeof(trmi_ps_header) == 64, "the header is one line");
 

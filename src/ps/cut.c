@@ -192,6 +192,8 @@ static void save_head(trmi_cut *cut) {
     cut->block->count = 1;
     append_array(cut, TRMI_BLOCK_WINDOWS, 0, shard->windows, shard->window_count,
                  sizeof *shard->windows);
+    append_array(cut, TRMI_BLOCK_SPANS, shard->book, shard->spans, shard->span_count,
+                 sizeof *shard->spans);
 }
 
 /* ---- the writer's side

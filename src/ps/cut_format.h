@@ -11,12 +11,13 @@ enum { TRMI_CUT_VERSION = 1 };
 typedef enum trmi_block_kind {
     TRMI_BLOCK_HEADER = 1, /* trmi_cut_header */
     TRMI_BLOCK_TABLE,      /* a TABLE message: options; block.table is its number */
-    TRMI_BLOCK_WINDOWS,    /* trmi_window[] */
+    TRMI_BLOCK_WINDOWS,    /* trmi_window[]; in older files without its clocks */
     TRMI_BLOCK_REMOVED,    /* keys that left since the base */
     TRMI_BLOCK_ROWS,       /* records without the padding of the stride */
     TRMI_BLOCK_WAITING,    /* trmi_waiting[]: admission by count */
     TRMI_BLOCK_BLOOM,      /* counters; `first` is the place of the first */
-    TRMI_BLOCK_END         /* nothing; `count` is the number of blocks before */
+    TRMI_BLOCK_END,        /* nothing; `count` is the number of blocks before */
+    TRMI_BLOCK_SPANS       /* trmi_span[]; block.table is the number of their book */
 } trmi_block_kind;
 
 typedef struct trmi_block {

@@ -163,13 +163,31 @@ static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_fi
 }
 
 static trm_status load_windows(reader *r, trmi_shard *shard, trm_error *err) {
-    if (r->block.bytes != r->block.count * sizeof(trmi_window)) {
+    const size_t before = offsetof(trmi_window, clock); /* files of earlier versions */
+    size_t item = r->block.bytes == r->block.count * before ? before : sizeof(trmi_window);
+    if (r->block.bytes != r->block.count * item) {
         return bad_block(r, "windows", err);
     }
     for (uint32_t i = 0; i < r->block.count; i++) {
-        trmi_window w;
-        memcpy(&w, r->body + i * sizeof w, sizeof w);
+        trmi_window w = {0};
+        memcpy(&w, r->body + i * item, item);
         TRMI_TRY(trmi_shard_set_window(shard, &w, err));
+    }
+    return TRM_OK;
+}
+
+static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
+    if (r->block.bytes != r->block.count * sizeof(trmi_span)) {
+        return bad_block(r, "samples", err);
+    }
+    for (uint32_t i = 0; i < r->block.count; i++) {
+        trmi_span s;
+        memcpy(&s, r->body + i * sizeof s, sizeof s);
+        trmi_push_mark mark = {s.begin, s.end, r->block.table, 0};
+        if (s.begin < 0 || s.begin >= s.end) {
+            return bad_block(r, "samples out of order", err);
+        }
+        TRMI_TRY(trmi_spans_add(shard, &mark, err));
     }
     return TRM_OK;
 }
@@ -217,6 +235,8 @@ static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter
         return load_table(r, shard, err);
     case TRMI_BLOCK_WINDOWS:
         return load_windows(r, shard, err);
+    case TRMI_BLOCK_SPANS:
+        return load_spans(r, shard, err);
     case TRMI_BLOCK_REMOVED:
         return load_removed(r, shard, err);
     case TRMI_BLOCK_ROWS:

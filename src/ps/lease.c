@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <stdlib.h>
 
@@ -23,6 +24,7 @@ struct trmi_lease_book {
     trm_status (*record)(void *context, const trmi_lease_event *event, trm_error *err);
     void *context;
     trm_ps_lease_options options; /* samples 0 = not open yet */
+    int64_t number;               /* of the book */
     int64_t epoch, next, last_id;
     lent *lent;
     int64_t lent_count, lent_capacity;
@@ -114,6 +116,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
     lent *l;
     switch ((trmi_lease_kind)e->kind) {
     case TRMI_LEASE_OPEN:
+        book->number = e->id;
         book->options.samples = e->begin;
         book->options.lease_samples = e->end;
         book->options.epochs = e->position;
@@ -171,6 +174,7 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
     }
     if (have->samples == 0) {
         trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
+                              .id = (int64_t)trmi_os_wall(),
                               .begin = o->samples,
                               .end = o->lease_samples,
                               .position = o->epochs};
@@ -212,8 +216,13 @@ trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *op
     return TRM_OK;
 }
 
-trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
-                               double now, trm_error *err) {
+uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples) {
+    *samples = book->options.samples;
+    return (uint32_t)book->number;
+}
+
+trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                            double now, trm_error *err) {
     lent *l = find(book, id);
     for (int64_t i = 0; l == NULL && i < DONE; i++) {
         const lent *d = &book->done[i];
@@ -232,7 +241,14 @@ trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worke
                          worker, (long long)position, (long long)l->begin, (long long)l->end);
     }
     l->deadline = now + book->options.timeout_seconds;
-    if (position <= l->position) {
+    return TRM_OK;
+}
+
+trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                               double now, trm_error *err) {
+    TRMI_TRY(trmi_lease_check(book, id, worker, position, now, err));
+    const lent *l = find(book, id);
+    if (l == NULL || position <= l->position) {
         return TRM_OK;
     }
     trmi_lease_event e = {

@@ -11,7 +11,8 @@
 #include "trireme/ps.h"
 
 typedef enum trmi_lease_kind {
-    TRMI_LEASE_OPEN = 1, /* begin = samples, end = lease_samples, position = epochs */
+    TRMI_LEASE_OPEN = 1, /* id = the book's number, begin = samples, end = lease_samples,
+                            position = epochs */
     TRMI_LEASE_GRANT,    /* id, worker, epoch, begin, end */
     TRMI_LEASE_PROGRESS, /* id, position */
     TRMI_LEASE_LOST,     /* id: [position, end) is free again */
@@ -37,6 +38,13 @@ trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *even
 /* errors  as trm_ps_lease_take */
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err);
+/* The number of the book, and the samples of its epochs: 0 while it is not open. Books of one job
+ * are numbered by the time when they were opened. */
+uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples);
+/* Whether a push up to `position` may go on, without noting it; keeps the lease alive.
+ *   errors  as progress */
+trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
+                            double now, trm_error *err);
 /* TRM_OK, also for a position that was reported before.   errors  CANCELLED (lost), INVALID */
 trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                                double now, trm_error *err);

@@ -66,8 +66,8 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
 /* ---- a connection
  * -------------------------------------------------------------------------------------- */
 
-/* The batch with which a worker begins: the first, or, when it comes back or comes late, the one at
- * which the slowest of the others is. */
+/* The batch with which a worker begins: the first, the one behind its last, or, when it comes late
+ * or was not waited for any more, the one at which the slowest of the others is. */
 static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (server->options.mode != TRM_PS_BOUNDED) {
         return server->options.mode == TRM_PS_SYNC ? server->step : 0;
@@ -81,6 +81,9 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
         } else if (w->active) {
             slowest = trmi_min_i64(slowest, w->clock);
         }
+    }
+    if (known != NULL && known->active) {
+        return known->clock; /* it was waited for */
     }
     bool late = known != NULL || server->worker_count >= server->options.workers;
     int64_t clock = late && slowest != INT64_MAX ? slowest : 0;
@@ -188,14 +191,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         r->err = server->failed;
         trmi_request_answer(r);
     } else if (r->header.kind == TRMI_PS_PULL) {
-        for (int64_t i = 0; i < server->worker_count; i++) {
-            server->workers[i].seen = server->workers[i].worker == r->header.worker
-                                          ? r->started
-                                          : server->workers[i].seen;
-        }
-        if (!trmi_front_parks(server, r)) {
-            ready = r;
-        }
+        ready = trmi_front_parks(server, r) ? trmi_front_advance(server) : r;
     } else {
         trmi_front_push(server, r);
         ready = trmi_front_advance(server);

@@ -41,11 +41,12 @@ typedef enum trmi_order {
     TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
     TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
-    TRMI_ORDER_BYE,
+    TRMI_ORDER_BYE,       /* 1: only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE,  /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
                           or 6: one to keep, 7: its begin
-                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING */
+                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
+                              6: book */
     TRMI_ORDER_WORKERS /* answer: trm_ps_worker[] */
 } trmi_order;
 
@@ -86,6 +87,7 @@ typedef struct trmi_worker {
     uint32_t worker, incarnation;
     uint64_t dispatched; /* last push given to the shards */
     int64_t clock;       /* batches finished */
+    int64_t joined;      /* SYNC: no push of an earlier batch will come any more */
     bool active;         /* waited for in BOUNDED and SYNC mode */
     double seen;
 } trmi_worker;
@@ -181,9 +183,11 @@ bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
-/* Before a push goes on: what its lease says to it.   errors  CANCELLED, INVALID, IO */
+/* Before a push goes on: what its lease says to it.   errors  CANCELLED, INVALID */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
                                   trm_error *err);
+/* All shards have it: its samples are used. Takes the front's mutex. */
+void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request);
 
 /* --- summing pushes (merge.c)
  * ------------------------------------------------------------------------ */

@@ -17,6 +17,18 @@ static trmi_worker *find_worker(trm_ps_server *server, uint32_t worker) {
     return NULL;
 }
 
+/* BOUNDED: nobody waits until a worker that rested has done what the others did meanwhile. */
+static void catch_up(const trm_ps_server *server, trmi_worker *w) {
+    int64_t slowest = INT64_MAX;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *other = &server->workers[i];
+        if (other != w && other->active) {
+            slowest = trmi_min_i64(slowest, other->clock);
+        }
+    }
+    w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
+}
+
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err) {
     trmi_worker *w = find_worker(server, worker);
@@ -42,6 +54,9 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
             trmi_lease_drop_worker(server->leases, worker, err) != TRM_OK) {
             return NULL;
         }
+    }
+    if (!w->active && w->clock > 0) {
+        catch_up(server, w);
     }
     w->active = true;
     w->seen = trmi_os_now();
@@ -91,7 +106,26 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     return server->step >= r->header.clock;
 }
 
+/* A pull says with which batch its worker's life began. */
+static void note_pull(trm_ps_server *server, const trmi_request *r) {
+    trmi_worker *w = find_worker(server, r->header.worker);
+    if (w != NULL) {
+        w->seen = r->started;
+    }
+    bool reads = (r->header.flags & 1) != 0;
+    if (server->options.mode == TRM_PS_BOUNDED && w != NULL && !reads) {
+        w->clock = trmi_max_i64(w->clock, r->header.extra[0]);
+    }
+    if (server->options.mode == TRM_PS_SYNC && !reads && r->header.extra[0] > server->step) {
+        w = trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
+        if (w != NULL) {
+            w->joined = trmi_max_i64(w->joined, r->header.extra[0]);
+        }
+    }
+}
+
 bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
+    note_pull(server, r);
     if (may_pull(server, r)) {
         return false;
     }
@@ -152,14 +186,28 @@ static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     return true;
 }
 
+/* SYNC: workers that will not push the next batch any more: they were started again, and their life
+ * before ended while other servers took it. */
+static int64_t count_ahead(const trm_ps_server *server) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        count += server->workers[i].active && server->workers[i].joined > server->step;
+    }
+    return count;
+}
+
 /* SYNC: enough pushes of the next batch make a group. */
 static bool form_group(trm_ps_server *server) {
-    int64_t needed = trmi_max_i64(1, expected_workers(server) - server->options.backup_workers);
-    int64_t have = 0;
+    int64_t have = 0, ahead = count_ahead(server);
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         have += r->header.clock == server->step + 1 && !is_held(server, r);
     }
-    if (have < needed) {
+    int64_t needed = expected_workers(server) - server->options.backup_workers - ahead;
+    if (have == 0 && ahead > 0 && needed <= 0) {
+        server->step++; /* nobody has this batch */
+        return true;
+    }
+    if (have < trmi_max_i64(1, needed)) {
         return false;
     }
     trmi_request *group = trmi_alloc(sizeof *group);
@@ -195,10 +243,19 @@ static bool form_group(trm_ps_server *server) {
 }
 
 /* SYNC: a push of a batch that is over: a repetition, or a backup worker that came too late. Its
- * window is filled, its gradients are dropped. */
+ * window is filled, its gradients are dropped. But samples that were lent, and that nobody was to
+ * drop, go into the next sum: their worker's life before had pushed other samples for this batch.
+ */
 static void drop_late(trm_ps_server *server) {
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
+        const trmi_worker *w = find_worker(server, r->header.worker);
+        bool once_more = r->header.extra[0] != 0 && server->options.backup_workers == 0 &&
+                         r->header.incarnation == w->incarnation &&
+                         r->header.sequence > w->dispatched;
+        if (once_more && r->header.clock <= server->step) {
+            r->header.clock = server->step + 1;
+        }
         if (r->header.clock > server->step) {
             at = &r->next;
             continue;
@@ -232,9 +289,10 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
-    const trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_worker *w = find_worker(server, r->header.worker);
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
+        w->joined = trmi_max_i64(w->joined, r->header.clock); /* no sum waits for it */
         /* Refused, but its window is filled: the worker may go on with another lease. */
         r->dropped = true;
         push_goes(server, r);

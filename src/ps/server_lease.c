@@ -105,9 +105,17 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
                   server->options.server);
         return;
     }
-    if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
+    bool rested = false;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        const trmi_worker *w = &server->workers[i];
+        rested |= w->worker == r->header.worker && w->incarnation == r->header.incarnation &&
+                  !w->active && server->options.mode != TRM_PS_ASYNC;
+    }
+    trmi_worker *w = trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err);
+    if (w == NULL) {
         return;
     }
+    w->active = !rested; /* its next push says that it is back, to every server */
     /* A lease whose answer was lost on the way: nobody knows of it. */
     trm_status status =
         trmi_lease_drop_after(server->leases, r->header.worker, r->note.value[5], &r->err);
@@ -115,14 +123,38 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         return;
     }
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
+    int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
-                                       lease.end, status > 0 ? status : 0}};
+                                       lease.end, status > 0 ? status : 0,
+                                       trmi_lease_number(server->leases, &samples)}};
 }
 
+/* In its epoch, of the last sample's epoch. */
+static int64_t position_of(const trm_ps_server *server, const trmi_request *r) {
+    int64_t samples;
+    (void)trmi_lease_number(server->leases, &samples);
+    int64_t end = r->header.extra[1];
+    return samples < 1 || end < 1 ? end : (end - 1) % samples + 1;
+}
+
+/* Samples are marked as used when all shards have learnt from them: what dies in between is made
+ * again, and those that have it know its samples. */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *r, trm_error *err) {
     if (server->leases == NULL || r->header.extra[0] == 0) {
         return TRM_OK;
     }
-    return trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
-                               r->header.extra[1], trmi_os_now(), err);
+    return trmi_lease_check(server->leases, r->header.extra[0], r->header.worker,
+                            position_of(server, r), trmi_os_now(), err);
+}
+
+void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
+    if (server->leases == NULL || r->header.extra[0] == 0 || r->dropped ||
+        r->err.status != TRM_OK) {
+        return;
+    }
+    /* A lease that was lost meanwhile: its batch will be made again, and every shard knows it. */
+    pthread_mutex_lock(&server->mutex);
+    (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
+                               position_of(server, r), trmi_os_now(), NULL);
+    pthread_mutex_unlock(&server->mutex);
 }

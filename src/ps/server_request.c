@@ -85,12 +85,19 @@ void trmi_request_answer(trmi_request *r) {
     free_request(r);
 }
 
+static void lease_pushed(const trmi_request *r) {
+    if (r->header.kind == TRMI_PS_PUSH && r->link != NULL) {
+        trmi_server_lease_pushed(r->link->server, r);
+    }
+}
+
 static void answer_members(trmi_request *group) {
     for (uint32_t i = 0; i < group->member_count; i++) {
         trmi_request *member = group->members[i];
         member->err = group->err;
         member->applied = group->applied;
         member->note.value[1] = group->note.value[1];
+        lease_pushed(member);
         trmi_request_answer(member);
     }
     free_request(group);
@@ -106,6 +113,7 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     if (r->reply.block == NULL) {
+        lease_pushed(r);
         trmi_request_answer(r);
         return;
     }
@@ -190,18 +198,31 @@ static void note_pushed(trmi_runner *runner, trmi_request *r, trm_status status,
     pthread_mutex_unlock(&r->mutex);
 }
 
+/* The samples that a push has used. */
+static trmi_push_mark mark_of(const trmi_request *r) {
+    const trmi_ps_header *h = &r->header;
+    if (h->extra[0] == 0 || r->dropped || h->samples == 0 || h->extra[1] < h->samples) {
+        return (trmi_push_mark){0};
+    }
+    return (trmi_push_mark){h->extra[1] - h->samples, h->extra[1], h->book, 0};
+}
+
 void trmi_run_push(trmi_runner *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;
     trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    trmi_push_mark mark = mark_of(r);
+    mark.flags = r->dropped ? TRMI_MARK_FILLS : 0;
     trmi_push push = {.ids = &id,
                       .id_count = 1,
                       .time = (uint32_t)trmi_os_wall(),
-                      .clock = r->dropped ? 0 : r->header.clock,
+                      .clock = r->header.clock,
                       .rate_scale = r->header.rate_scale,
                       .gradient_scale = 1,
                       .dtype = (trm_dtype)r->header.dtype,
                       .sections = r->sections + r->first[s],
-                      .section_count = r->dropped ? 0 : r->first[s + 1] - r->first[s]};
+                      .section_count = r->dropped ? 0 : r->first[s + 1] - r->first[s],
+                      .marks = r->dropped || mark.begin < mark.end ? &mark : NULL,
+                      .clocked = runner->server->options.mode != TRM_PS_ASYNC};
     bool applied = false;
     trm_error err;
     trm_status status = trmi_shard_push(runner->shard, &push, &applied, &err);
@@ -227,7 +248,8 @@ static trm_status sum_group(trmi_runner *runner, trmi_request *group, trmi_push 
         uint32_t count = 0;
         for (uint32_t m = 0; m < group->member_count; m++) {
             const trmi_request *member = group->members[m];
-            for (uint32_t i = member->first[s]; i < member->first[s + 1]; i++) {
+            bool apart = (push->marks[m].flags & TRMI_MARK_APART) != 0;
+            for (uint32_t i = member->first[s]; i < member->first[s + 1] && !apart; i++) {
                 if (member->sections[i].table == t) {
                     parts[count++] = member->sections[i];
                 }
@@ -275,28 +297,57 @@ static trm_status sum_group(trmi_runner *runner, trmi_request *group, trmi_push 
     return status;
 }
 
-void trmi_run_group(trmi_runner *runner, trmi_request *group) {
-    trm_error err;
-    trmi_push_id *ids = trmi_alloc(group->member_count * sizeof *ids);
-    if (ids == NULL) {
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients");
-        trmi_request_fail(group, &err);
-        return;
-    }
+/* Members that were here, or whose samples somebody else has pushed before, stay out of the sum; so
+ * do those without samples when this shard had the sum before its server died. How many are in it.
+ */
+static uint32_t mark_members(const trmi_shard *shard, const trmi_request *group, trmi_push_id *ids,
+                             trmi_push_mark *marks) {
+    uint32_t summed = 0;
+    bool had = group->header.clock <= shard->clock;
     for (uint32_t i = 0; i < group->member_count; i++) {
         const trmi_ps_header *h = &group->members[i]->header;
         ids[i] = (trmi_push_id){h->worker, h->incarnation, h->sequence};
+        marks[i] = mark_of(group->members[i]);
+        bool apart = marks[i].begin < marks[i].end
+                         ? trmi_spans_check(shard, &marks[i], NULL) == TRM_END
+                         : had;
+        for (uint32_t k = 0; k < i && !apart; k++) { /* lent again while its first push waited */
+            apart = marks[k].begin < marks[i].end && marks[i].begin < marks[k].end &&
+                    marks[k].book == marks[i].book;
+        }
+        apart = apart || trmi_window_check(shard, &ids[i], NULL) == TRM_END;
+        marks[i].flags = apart ? TRMI_MARK_APART : 0;
+        summed += !apart;
     }
+    marks[0].flags |= summed == 0 ? TRMI_MARK_FILLS : 0;
+    return summed;
+}
+
+void trmi_run_group(trmi_runner *runner, trmi_request *group) {
+    trm_error err;
+    trmi_push_id *ids = trmi_alloc(group->member_count * sizeof *ids);
+    trmi_push_mark *marks = trmi_alloc(group->member_count * sizeof *marks);
+    if (ids == NULL || marks == NULL) {
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients");
+        trmi_request_fail(group, &err);
+        trmi_free(ids);
+        trmi_free(marks);
+        return;
+    }
+    uint32_t summed = mark_members(runner->shard, group, ids, marks);
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = ids,
                       .id_count = group->member_count,
                       .time = (uint32_t)trmi_os_wall(),
                       .clock = group->header.clock,
                       .rate_scale = group->header.rate_scale,
-                      .gradient_scale = sum ? 1.0f : 1.0f / (float)group->member_count,
-                      .dtype = (trm_dtype)group->header.dtype};
+                      .gradient_scale = sum ? 1.0f : 1.0f / (float)(summed > 0 ? summed : 1),
+                      .dtype = (trm_dtype)group->header.dtype,
+                      .marks = marks,
+                      .clocked = true};
     if (sum_group(runner, group, &push, &err) != TRM_OK) {
         trmi_request_fail(group, &err);
     }
     trmi_free(ids);
+    trmi_free(marks);
 }

@@ -272,6 +272,20 @@ static void align_shards(trm_ps_server *server) {
     }
 }
 
+/* Batches of a worker that all shards have. */
+static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
+    int64_t least = w->clock;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        int64_t clock = 0;
+        for (int64_t i = 0; i < shard->window_count; i++) {
+            clock = shard->windows[i].worker == w->worker ? shard->windows[i].clock : clock;
+        }
+        least = clock < least ? clock : least;
+    }
+    return least;
+}
+
 static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     const trmi_shard *first = server->runners[0].shard;
     for (uint32_t i = 0; i < first->table_count; i++) {
@@ -295,7 +309,8 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
             return (trm_status)err->status;
         }
         worker->dispatched = w->base;
-        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : 0;
+        worker->joined = finished(server, w);
+        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->joined;
     }
     return TRM_OK;
 }

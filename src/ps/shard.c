@@ -35,6 +35,8 @@ void trmi_shard_destroy(trmi_shard *shard) {
     trmi_account_free(&shard->account, shard->tables, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
     trmi_account_free(&shard->account, shard->windows,
                       (size_t)shard->window_capacity * sizeof *shard->windows);
+    trmi_account_free(&shard->account, shard->spans,
+                      (size_t)shard->span_capacity * sizeof *shard->spans);
     trmi_free(shard);
 }
 
@@ -135,11 +137,18 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
     return TRM_OK;
 }
 
-static void mark(trmi_shard *shard, const trmi_push_id *id) {
+static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock) {
     trmi_window *w = find_window(shard, id->worker);
-    if (id->incarnation > w->incarnation) {
-        *w = (trmi_window){.worker = id->worker, .incarnation = id->incarnation};
+    if (id->incarnation == w->incarnation && id->sequence <= w->base) {
+        return; /* a member of a sum that was here before it */
     }
+    if (id->incarnation > w->incarnation) {
+        *w = (trmi_window){.worker = id->worker,
+                           .incarnation = id->incarnation,
+                           .clock = w->clock,
+                           .before = w->clock};
+    }
+    w->clock = trmi_max_i64(w->clock, clock);
     w->bits |= (uint64_t)1 << (id->sequence - w->base - 1);
     while ((w->bits & 1) != 0) {
         w->bits >>= 1;
@@ -150,8 +159,12 @@ static void mark(trmi_shard *shard, const trmi_push_id *id) {
 /* ---- pushing
  * ------------------------------------------------------------------------------------- */
 
-/* A late push of a backup worker only fills its window: nothing is counted. */
-bool trmi_push_counts(const trmi_push *push) { return push->section_count > 0 || push->clock > 0; }
+bool trmi_push_counts(const trmi_push *push) {
+    if (push->marks != NULL && (push->marks[0].flags & TRMI_MARK_FILLS) != 0) {
+        return false;
+    }
+    return push->section_count > 0 || push->clock > 0;
+}
 
 static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
@@ -171,12 +184,12 @@ static void look_for_key(trmi_shard *shard, const trmi_push *push) {
 }
 
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (!trmi_push_counts(push)) {
         return TRM_OK;
     }
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
-    shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (shard->watch != NULL) {
         look_for_key(shard, push);
     }
@@ -188,15 +201,53 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     return TRM_OK;
 }
 
-/* A sum of which this shard had a part before it died: its other members' pushes are let go, as
- * those of backup workers are, so that their windows have no hole. */
+/* A push whose batch is in, or a sum of which this shard had a part before it died: its other
+ * members' pushes are let go, as those of backup workers are. Their windows get no hole. */
 static trm_status fill_windows(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    const trmi_push_mark fills = {.flags = TRMI_MARK_FILLS};
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (trmi_window_check(shard, &push->ids[i], NULL) == TRM_OK) {
-            trmi_push only = {
-                .ids = &push->ids[i], .id_count = 1, .time = push->time, .dtype = TRM_FLOAT32};
+            trmi_push only = {.ids = &push->ids[i],
+                              .id_count = 1,
+                              .time = push->time,
+                              .clock = push->clock,
+                              .dtype = TRM_FLOAT32,
+                              .marks = &fills};
             bool applied;
             TRMI_TRY(trmi_shard_push(shard, &only, &applied, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Whether this very push was here (TRM_END), or its batch was, by another push. */
+static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint32_t i,
+                           trm_error *err) {
+    const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
+    trm_status status = trmi_window_check(shard, &push->ids[i], err);
+    bool apart = m != NULL && (m->flags & TRMI_MARK_APART) != 0;
+    if (status != TRM_OK || apart) {
+        return status == TRM_END && apart ? TRM_OK : status;
+    }
+    if (m != NULL && m->flags != 0) {
+        return TRM_OK;
+    }
+    if (m != NULL && m->begin < m->end) {
+        return trmi_spans_check(shard, m, err);
+    }
+    const trmi_window *w = find_window(shard, push->ids[i].worker);
+    if (!push->clocked || w == NULL) {
+        return TRM_OK;
+    }
+    int64_t before = push->ids[i].incarnation > w->incarnation ? w->clock : w->before;
+    return push->clock > 0 && push->clock <= before ? TRM_END : TRM_OK;
+}
+
+static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        mark(shard, &push->ids[i], push->clock);
+        if (push->marks != NULL) {
+            TRMI_TRY(trmi_spans_add(shard, &push->marks[i], err));
         }
     }
     return TRM_OK;
@@ -210,7 +261,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
     }
     uint32_t seen = 0;
     for (uint32_t i = 0; i < push->id_count; i++) {
-        trm_status status = trmi_window_check(shard, &push->ids[i], err);
+        trm_status status = was_here(shard, push, i, err);
         if (status != TRM_OK && status != TRM_END) {
             return status;
         }
@@ -219,16 +270,18 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
     if (seen > 0) {
         shard->repeated++;
         *applied = false;
-        return seen < push->id_count ? fill_windows(shard, push, err) : TRM_OK;
+        return fill_windows(shard, push, err);
     }
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (find_window(shard, push->ids[i].worker) == NULL) {
-            trmi_window fresh = {push->ids[i].worker, push->ids[i].incarnation, 0, 0};
+            trmi_window fresh = {.worker = push->ids[i].worker,
+                                 .incarnation = push->ids[i].incarnation};
             TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
         }
     }
     TRMI_TRY(trmi_shard_log_push(shard, push, err));
     trm_status status = apply(shard, push, err);
+    status = status == TRM_OK ? mark_all(shard, push, err) : status;
     if (status != TRM_OK) {
         /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
         trm_error unheard = {0};
@@ -236,10 +289,8 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
         shard->broken.status = status;
         return status;
     }
-    for (uint32_t i = 0; i < push->id_count; i++) {
-        mark(shard, &push->ids[i]);
-    }
-    shard->applied++;
-    *applied = true;
+    bool fills = push->marks != NULL && (push->marks[0].flags & TRMI_MARK_FILLS) != 0;
+    shard->applied += !fills;
+    *applied = !fills;
     return TRM_OK;
 }

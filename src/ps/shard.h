@@ -3,11 +3,16 @@
  *
  *   push (worker, incarnation, sequence)
  *     seen before?  --> nothing happens
+ *     its batch was applied by somebody else's push?  --> only its window is filled
  *     log it        --> survives the death of the process
  *     apply it      --> tick + 1
  *
- * State = checkpoint at cut n + log since cut n; both carry the windows, so that a push that comes
- * again after any restart is known. */
+ * A worker that dies while it pushes may have reached some shards only, and somebody makes its
+ * batch again: so a batch has a name of its own, beside the push's. It is the samples that a lease
+ * lent (trmi_span), or, where workers keep step and nobody lends, the worker and its clock.
+ *
+ * State = checkpoint at cut n + log since cut n; both carry windows and spans, so that a push that
+ * comes again after any restart is known. */
 #ifndef TRMI_PS_SHARD_H
 #define TRMI_PS_SHARD_H
 
@@ -22,7 +27,15 @@
 typedef struct trmi_window {
     uint32_t worker, incarnation;
     uint64_t base, bits;
+    int64_t clock;  /* batches that this worker has finished here */
+    int64_t before; /* of them, those of earlier incarnations */
 } trmi_window;
+
+/* Samples [begin, end) of the book of leases whose batches have been applied: sorted, apart. The
+ * samples of all epochs lie on one line, so that a job needs a few of these, ever. */
+typedef struct trmi_span {
+    int64_t begin, end;
+} trmi_span;
 
 enum { TRMI_WINDOW_PUSHES = 64 };
 
@@ -30,6 +43,18 @@ typedef struct trmi_push_id {
     uint32_t worker, incarnation;
     uint64_t sequence;
 } trmi_push_id;
+
+enum {
+    TRMI_MARK_FILLS = 1, /* only window, clock and span: no gradients, no tick */
+    TRMI_MARK_APART = 2  /* a member of a sum whose batch was here before: not in the sum */
+};
+
+/* Which batch an id's push is. */
+typedef struct trmi_push_mark {
+    int64_t begin, end; /* samples; equal = not under a lease */
+    uint32_t book;      /* a later book begins anew: what it says of samples is no repetition */
+    uint32_t flags;
+} trmi_push_mark;
 
 /* One push, or the sum of several workers' (synchronous mode): then all ids are marked. */
 typedef struct trmi_push {
@@ -41,6 +66,8 @@ typedef struct trmi_push {
     trm_dtype dtype;
     const trmi_ps_section *sections;
     uint32_t section_count;
+    const trmi_push_mark *marks; /* [id_count], NULL = none */
+    bool clocked; /* clocks name batches: a new incarnation makes again what it does not know of */
 } trmi_push;
 
 /* Who changed one row: filled while a log is replayed for an audit. */
@@ -67,6 +94,9 @@ typedef struct trmi_shard {
     uint32_t table_count;
     trmi_window *windows;
     int64_t window_count, window_capacity;
+    trmi_span *spans;
+    int64_t span_count, span_capacity;
+    uint32_t book; /* that the spans are of */
     uint32_t tick; /* pushes applied since the job began: its global step */
     int64_t clock;
     int64_t applied, repeated; /* pushes, by this process */
@@ -88,8 +118,13 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
 /* *applied = false if it had been applied before.
  *   errors  CANCELLED (an older incarnation of the worker), INVALID (too far ahead), IO, NOSPACE */
 trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied, trm_error *err);
-/* False for a push without rows and clock: it fills its window, but is no tick. */
+/* False for a push that only fills its window: it is no tick. */
 bool trmi_push_counts(const trmi_push *push);
+/* Whether these samples have been applied here (TRM_END), not yet (TRM_OK), or some of them:
+ * INVALID. */
+trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *mark, trm_error *err);
+/* Notes that they have.   errors  NOMEM */
+trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *mark, trm_error *err);
 /* Whether a push would be applied (TRM_OK), has been (TRM_END), or is refused. */
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err);
 /* Last incarnation of a worker, 0 if it was never here. */

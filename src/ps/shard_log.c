@@ -1,6 +1,7 @@
 /* The log of a shard: records of 64 + n bytes, each with the digest of its body.
  *
- *   | magic, kind, body bytes, digest, tick, ... | ids | sections | keys | pad | values ... |
+ *   | magic, kind, body bytes, digest, tick, ... | ids | marks | sections | keys | pad | values ...
+ * |
  *
  * A record is written before its push is applied and answered. */
 #include "ps/shard.h"
@@ -18,7 +19,7 @@
 #include <xxhash.h>
 
 static const uint32_t log_magic = 0x4C535054u; /* "TPSL" */
-enum { RECORD_TABLE = 1, RECORD_PUSH = 2 };
+enum { RECORD_TABLE = 1, RECORD_PUSH = 2 /* without marks */, RECORD_MARKED = 3 };
 
 typedef struct record_head {
     uint32_t magic, kind;
@@ -68,7 +69,9 @@ static trm_status write_record(trmi_shard *shard, record_head *head, const void 
     head->magic = log_magic;
     head->body_bytes = 0;
     for (int i = 0; i < count; i++) {
-        XXH3_64bits_update(&state, pieces[i], sizes[i]);
+        if (sizes[i] > 0) {
+            XXH3_64bits_update(&state, pieces[i], sizes[i]);
+        }
         head->body_bytes += sizes[i];
     }
     head->digest = XXH3_64bits_digest(&state);
@@ -134,7 +137,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         memcpy(copy[i].keys, push->sections[i].keys, (size_t)copy[i].count * 8);
         memcpy(copy[i].values, push->sections[i].values, (size_t)copy[i].count * row);
     }
-    record_head head = {.kind = RECORD_PUSH,
+    size_t marks_bytes = push->marks == NULL ? 0 : push->id_count * sizeof *push->marks;
+    record_head head = {.kind = push->marks == NULL ? RECORD_PUSH : RECORD_MARKED,
                         .tick = shard->tick + trmi_push_counts(push),
                         .time = push->time,
                         .clock = push->clock,
@@ -144,8 +148,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
                         .id_count = push->id_count,
                         .section_count = push->section_count,
                         .message_bytes = (uint32_t)bytes};
-    status = write_record(shard, &head, (const void *[]){push->ids, message},
-                          (const size_t[]){ids_bytes, bytes}, 2, err);
+    status = write_record(shard, &head, (const void *[]){push->ids, push->marks, message},
+                          (const size_t[]){ids_bytes, marks_bytes, bytes}, 3, err);
 done:
     trmi_free(message);
     trmi_free(copy);
@@ -167,8 +171,10 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
 
 static trm_status replay_push(trmi_shard *shard, const record_head *head, const uint8_t *body,
                               bool *applied, trm_error *err) {
+    const size_t mark_bytes = head->kind == RECORD_MARKED ? sizeof(trmi_push_mark) : 0;
     if (head->message_bytes > head->body_bytes ||
-        head->body_bytes - head->message_bytes != head->id_count * sizeof(trmi_push_id) ||
+        head->body_bytes - head->message_bytes !=
+            head->id_count * (sizeof(trmi_push_id) + mark_bytes) ||
         head->id_count == 0 ||
         head->section_count > head->message_bytes / sizeof(trmi_ps_wire_section)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a push of %u ids and %u bytes in a record of %llu",
@@ -181,16 +187,19 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
     trmi_ps_shape shape = {1, shard->table_count, widths};
     size_t ids_bytes = head->id_count * sizeof(trmi_push_id);
     trmi_push_id *ids = trmi_alloc(ids_bytes);
+    trmi_push_mark *marks = trmi_alloc(head->id_count * mark_bytes + 1);
     trmi_ps_section *sections = trmi_alloc(head->section_count * sizeof *sections);
     /* The mapping is only 8-aligned: kernels read any alignment, the codec copies its words. */
     trmi_ps_header header;
     trm_status status = TRM_OK;
-    if (ids == NULL || sections == NULL) {
+    if (ids == NULL || marks == NULL || sections == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to replay a push");
         goto done;
     }
     memcpy(ids, body, ids_bytes);
     body += ids_bytes;
+    memcpy(marks, body, head->id_count * mark_bytes);
+    body += head->id_count * mark_bytes;
     TRMI_TRY_GOTO(status, trmi_ps_decode_header(body, head->message_bytes, &header, err), done);
     if (header.section_count != head->section_count || header.dtype != head->dtype) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "a push of %u sections in a record of %u",
@@ -207,7 +216,9 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
                       head->gradient_scale,
                       (trm_dtype)head->dtype,
                       sections,
-                      head->section_count};
+                      head->section_count,
+                      mark_bytes == 0 ? NULL : marks,
+                      false};
     status = trmi_shard_push(shard, &push, applied, err);
     if (status == TRM_CANCELLED) {
         /* An older incarnation's push that the checkpoint's windows have forgotten: it is in. */
@@ -216,6 +227,7 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
     }
 done:
     trmi_free(ids);
+    trmi_free(marks);
     trmi_free(sections);
     return status;
 }
@@ -226,7 +238,7 @@ static trm_status replay_one(trmi_shard *shard, const record_head *head, const u
         return replay_table(shard, body, head->body_bytes, (*tables)++, err);
     }
     bool applied = false;
-    trm_status status = head->kind == RECORD_PUSH
+    trm_status status = head->kind == RECORD_PUSH || head->kind == RECORD_MARKED
                             ? replay_push(shard, head, body, &applied, err)
                             : TRMI_FAIL(err, TRM_CORRUPT, "a record of kind %u", head->kind);
     *pushes += applied;

@@ -62,7 +62,7 @@ static trm_status push_number(trmi_shard *shard, uint32_t worker, uint32_t incar
             (trmi_ps_section){.table = t, .count = 50, .keys = keys[t], .values = (uint8_t *)g[t]};
     }
     trmi_push_id id = {worker, incarnation, number};
-    trmi_push push = {&id, 1, 1000, (int64_t)number, 1, 1, TRM_FLOAT32, s, 2};
+    trmi_push push = {&id, 1, 1000, (int64_t)number, 1, 1, TRM_FLOAT32, s, 2, NULL, false};
     return trmi_shard_push(shard, &push, applied, err);
 }
 
