@@ -220,7 +220,12 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
             return TRM_END;
         }
         trm_status alive = peer_lives(c, err);
-        if (alive != TRM_OK && c->read >= atomic_load(&r->tail)) {
+        if (alive != TRM_OK) {
+            /* What it has sent is taken; a block that it was still filling will never come. */
+            if (c->read < atomic_load(&r->tail) &&
+                atomic_load(&block_at(r, c->read)->state) == COMMITTED) {
+                continue;
+            }
             return atomic_load(&r->shut) != 0 ? TRM_END : alive;
         }
         if (!doze(&r->bell, seen, &r->consumer_sleeps, deadline)) {

@@ -200,6 +200,7 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
             connect_peer(client, peer, false, patience < deadline ? patience : deadline, err);
         if (status == TRM_OK) {
             client->stats.reconnects++;
+            peer->reconnects++;
             trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again", client->worker,
                      peer->number);
             status = send_again(client, peer, deadline, err);
@@ -336,6 +337,50 @@ static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, doubl
     return false;
 }
 
+static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
+    bool owed = false;
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        owed |= peer->pending[i].sequence != 0;
+    }
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        const trm_ps_batch *batch = client->batches[i];
+        owed |= batch != NULL && batch->pulling && !batch->answered[peer->number];
+    }
+    return owed;
+}
+
+/* While one server is waited for, another may have died with a push of ours, for which other
+ * workers wait that the first server waits for. */
+static trm_status look_after_others(trm_ps_client *client, const trmi_peer *waited, double deadline,
+                                    trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_peer *peer = &client->peers[s];
+        trmi_message m;
+        if (peer == waited || !is_owed(client, peer)) {
+            continue;
+        }
+        trm_status status = TRM_OK;
+        while (status == TRM_OK) {
+            status = peer->channel == NULL
+                         ? TRM_PEER
+                         : peer->channel->table->receive(peer->channel, 0, &m, NULL);
+            if (status == TRM_OK) {
+                take(client, peer, &m);
+            }
+        }
+        if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
+            /* For a moment only: it may still be starting. */
+            double moment = trmi_os_now() + 0.5;
+            status = mend(client, peer, moment < deadline ? moment : deadline, err);
+            if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
+                status != TRM_CORRUPT) {
+                return status;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
                                 trm_error *err) {
     for (;;) {
@@ -355,7 +400,9 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
                 return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from server %d (%s) for %.1f s",
                                  peer->number, peer->address, client->options.timeout_seconds);
             }
-            if (is_overdue(client, peer, trmi_os_now())) {
+            int64_t before = peer->reconnects;
+            TRMI_TRY(look_after_others(client, peer, deadline, err));
+            if (peer->reconnects == before && is_overdue(client, peer, trmi_os_now())) {
                 status = send_again(client, peer, deadline, err);
             }
         }
@@ -400,9 +447,9 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64
     client->order = number;
     client->order_answered = false;
     while (!client->order_answered) {
-        int64_t before = client->stats.reconnects;
+        int64_t before = peer->reconnects;
         TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
-        if (client->stats.reconnects != before && !client->order_answered) {
+        if (peer->reconnects != before && !client->order_answered) {
             return TRMI_FAIL(err, TRM_PEER, "server %d restarted during a request to it",
                              peer->number);
         }

@@ -26,6 +26,7 @@ typedef struct trmi_peer {
     int32_t number;
     char address[80];
     trmi_channel *channel; /* NULL = not connected */
+    int64_t reconnects;
     trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
 } trmi_peer;
 

@@ -185,14 +185,9 @@ trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
     double deadline = trmi_client_deadline(c);
     trm_status status = TRM_OK;
     for (uint32_t s = 0; s < c->servers && status == TRM_OK; s++) {
-        while (status == TRM_OK && !b->answered[s]) {
+        if (!b->answered[s]) {
             status = trmi_client_progress(c, &c->peers[s], deadline, err);
-        }
-    }
-    /* Mending one connection may have taken another server's answer away. */
-    for (uint32_t s = 0; s < c->servers && status == TRM_OK; s++) {
-        while (status == TRM_OK && !b->answered[s]) {
-            status = trmi_client_progress(c, &c->peers[s], deadline, err);
+            s = UINT32_MAX; /* from the first again: mending takes an answer away that was there */
         }
     }
     if (status == TRM_OK && b->err.status == TRM_OK) {

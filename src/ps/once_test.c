@@ -1,7 +1,7 @@
 /* Each push is applied exactly once on every shard of every server, although workers and servers
  * are killed at random moments: rows count, and the book of leases agrees. Real processes.
  *
- * PS_KILL_LONG=n: n times as many rounds, with other seeds. */
+ * PS_KILL_LONG=n: n rounds of each, with other seeds. */
 #include "check.h"
 
 #include "base/error.h"

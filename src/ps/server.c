@@ -70,7 +70,7 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
  * or was not waited for any more, the one at which the slowest of the others is. */
 static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (server->options.mode != TRM_PS_BOUNDED) {
-        return server->options.mode == TRM_PS_SYNC ? server->step : 0;
+        return server->options.mode == TRM_PS_SYNC ? server->done_step : 0;
     }
     trmi_worker *known = NULL;
     int64_t slowest = INT64_MAX;
@@ -83,13 +83,13 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
         }
     }
     if (known != NULL && known->active) {
-        return known->clock; /* it was waited for */
+        return known->done; /* it was waited for */
     }
     bool late = known != NULL || server->worker_count >= server->options.workers;
     int64_t clock = late && slowest != INT64_MAX ? slowest : 0;
-    clock = known != NULL ? trmi_max_i64(clock, known->clock) : clock;
+    clock = known != NULL ? trmi_max_i64(clock, known->done) : clock;
     if (known != NULL) {
-        known->clock = clock;
+        known->clock = trmi_max_i64(clock, known->clock);
     }
     return clock;
 }

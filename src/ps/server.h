@@ -86,7 +86,8 @@ struct trmi_runner {
 typedef struct trmi_worker {
     uint32_t worker, incarnation;
     uint64_t dispatched; /* last push given to the shards */
-    int64_t clock;       /* batches finished */
+    int64_t clock;       /* batches finished, as far as they were given to the shards */
+    int64_t done;        /* and as far as all shards have them: no restart forgets these */
     int64_t joined;      /* SYNC: no push of an earlier batch will come any more */
     bool active;         /* waited for in BOUNDED and SYNC mode */
     double seen;
@@ -114,7 +115,8 @@ struct trm_ps_server {
     trm_error failed; /* status TRM_OK, or why nothing is served any more */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
-    int64_t step;          /* SYNC: batches applied */
+    int64_t step;          /* SYNC: batches given to the shards */
+    int64_t done_step;     /* and that all shards have */
     uint16_t sum_dtype;    /* SYNC: of everybody's gradients, from the first push on */
     trmi_request *parked;  /* pulls that wait for clocks */
     trmi_request *waiting; /* SYNC: pushes of batches >= step; else: pushes held by a cut */
@@ -142,6 +144,8 @@ void trmi_request_pulls_go(trm_ps_server *server, trmi_request *list);
 void trmi_request_fail(trmi_request *request, const trm_error *err);
 /* A shard is done with it; the last one answers and frees. */
 void trmi_request_finish(trmi_request *request);
+/* Frees without an answer: its sender has sent it again. */
+void trmi_request_forget(trmi_request *request);
 /* Answers at once (err or note and trailer) and frees. */
 void trmi_request_answer(trmi_request *request);
 void trmi_run_pull(trmi_runner *runner, trmi_request *request);
@@ -155,6 +159,8 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
 /* Parks the pull (true), or says that it may go now. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
+/* All shards have a push. Takes the mutex itself. */
+void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 /* Clocks, workers or the hold have changed: lets pushes go, and returns the pulls that may. */
 trmi_request *trmi_front_advance(trm_ps_server *server);
 /* Silent workers; pulls whose deadline has passed get their error and are returned with the others.
@@ -186,7 +192,7 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
 /* Before a push goes on: what its lease says to it.   errors  CANCELLED, INVALID */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
                                   trm_error *err);
-/* All shards have it: its samples are used. Takes the front's mutex. */
+/* All shards have it: its samples are used. */
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request);
 
 /* --- summing pushes (merge.c)

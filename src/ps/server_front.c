@@ -162,9 +162,7 @@ static void wait_in_line(trm_ps_server *server, trmi_request *r) {
             (other->header.incarnation < r->header.incarnation ||
              other->header.sequence == r->header.sequence)) {
             *at = other->next;
-            TRMI_FAIL(&other->err, TRM_CANCELLED, "worker %u has sent this push again",
-                      r->header.worker);
-            trmi_request_answer(other);
+            trmi_request_forget(other);
             continue;
         }
         at = &other->next;
@@ -314,6 +312,19 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     } else {
         push_goes(server, r);
     }
+}
+
+void trmi_front_pushed(trm_ps_server *server, const trmi_request *r) {
+    pthread_mutex_lock(&server->mutex);
+    trmi_worker *w = find_worker(server, r->header.worker);
+    if (w != NULL) {
+        w->done = trmi_max_i64(w->done, r->header.clock);
+    }
+    if (server->options.mode == TRM_PS_SYNC) {
+        server->done_step = trmi_max_i64(server->done_step, r->header.clock);
+    }
+    trmi_server_lease_pushed(server, r);
+    pthread_mutex_unlock(&server->mutex);
 }
 
 trmi_request *trmi_front_advance(trm_ps_server *server) {

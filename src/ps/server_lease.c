@@ -153,8 +153,6 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
         return;
     }
     /* A lease that was lost meanwhile: its batch will be made again, and every shard knows it. */
-    pthread_mutex_lock(&server->mutex);
     (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
                                position_of(server, r), trmi_os_now(), NULL);
-    pthread_mutex_unlock(&server->mutex);
 }

@@ -37,6 +37,8 @@ static void free_request(trmi_request *r) {
     }
 }
 
+void trmi_request_forget(trmi_request *r) { free_request(r); }
+
 void trmi_request_fail(trmi_request *r, const trm_error *err) {
     pthread_mutex_lock(&r->mutex);
     if (r->err.status == TRM_OK) {
@@ -85,9 +87,9 @@ void trmi_request_answer(trmi_request *r) {
     free_request(r);
 }
 
-static void lease_pushed(const trmi_request *r) {
-    if (r->header.kind == TRMI_PS_PUSH && r->link != NULL) {
-        trmi_server_lease_pushed(r->link->server, r);
+static void pushed(const trmi_request *r) {
+    if (r->header.kind == TRMI_PS_PUSH && r->link != NULL && r->err.status == TRM_OK) {
+        trmi_front_pushed(r->link->server, r);
     }
 }
 
@@ -97,7 +99,7 @@ static void answer_members(trmi_request *group) {
         member->err = group->err;
         member->applied = group->applied;
         member->note.value[1] = group->note.value[1];
-        lease_pushed(member);
+        pushed(member);
         trmi_request_answer(member);
     }
     free_request(group);
@@ -113,7 +115,7 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     if (r->reply.block == NULL) {
-        lease_pushed(r);
+        pushed(r);
         trmi_request_answer(r);
         return;
     }

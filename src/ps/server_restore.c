@@ -262,6 +262,7 @@ static void align_shards(trm_ps_server *server) {
         tick = shard->tick > tick ? shard->tick : tick;
         server->step = shard->clock < server->step ? shard->clock : server->step;
     }
+    server->done_step = server->step;
     for (uint32_t s = 1; s < server->shards; s++) {
         if (server->runners[s].shard->tick != server->runners[0].shard->tick) {
             trmi_log(TRM_LOG_INFO, "ps",
@@ -309,7 +310,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
             return (trm_status)err->status;
         }
         worker->dispatched = w->base;
-        worker->joined = finished(server, w);
+        worker->done = worker->joined = finished(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->joined;
     }
     return TRM_OK;
