@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Ranks started by other people's launchers find each other: Open MPI, MPICH, torchrun, a Slurm of
-# one node made for this test. Each that is not installed is skipped with a line. The rank program
+# Ranks started by other people's launchers find each other: Open MPI, MPICH, a Slurm of one node made for this
+# test (torchrun: torchrun_test.sh). The commands are those of docs/launchers.md. Each that is not installed is skipped with a line. The rank program
 # is tests/launch_test in its role "rank": resolve, join, print, leave.
 set -u
 rank="$TRIREME_BUILD/tests/launch_test"
 work=$(mktemp -d /tmp/launchersXXXXXX)
-bad=0 tried=0
+bad=0 tried=0 port=$((20000 + RANDOM % 9000))
+head -c 32 /dev/urandom > "$work/token" && chmod 600 "$work/token"
+export TRIREME_TOKEN_FILE=$work/token
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 cleanup() {
@@ -32,29 +34,17 @@ have() { command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; r
 if have mpirun.openmpi; then
     timeout 60 mpirun.openmpi --oversubscribe -n 4 "$rank" rank > "$work/out" 2>&1
     expect "Open MPI" 4 "mpirun (Open MPI)"
+    # the variables of several hosts get through; all of them are this one
+    timeout 60 mpirun.openmpi --oversubscribe -n 4 -H localhost:4 -x TRIREME_RENDEZVOUS=127.0.0.1:$port -x TRIREME_TOKEN_FILE \
+        "$rank" rank > "$work/out" 2>&1
+    expect "Open MPI" 4 "mpirun (Open MPI), -x TRIREME_RENDEZVOUS -x TRIREME_TOKEN_FILE"
 fi
 if have mpirun.mpich; then
     timeout 60 mpirun.mpich -n 4 "$rank" rank > "$work/out" 2>&1
     expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH)"
-fi
-
-# -r 1 -t 1: Debian's torch 1.13 cannot read its own default of these under Python 3.11
-python=""
-for candidate in /usr/bin/python3 python3; do
-    "$candidate" -c 'import torch.distributed.run' 2> /dev/null && python=$candidate && break
-done
-if [ -n "$python" ] && ! getent hosts localhost > /dev/null; then
-    echo "skipped: torchrun needs a localhost in /etc/hosts"
-elif [ -n "$python" ]; then
-    timeout 120 "$python" -m torch.distributed.run --standalone --nproc_per_node 2 --no_python \
-        -r 1 -t 1 --log_dir "$work/torch" "$rank" rank > "$work/out" 2>&1
-    expect "torchrun" 2 "torchrun --standalone"
-    timeout 120 "$python" -m torch.distributed.run --nnodes 1 --nproc_per_node 3 --no_python \
-        --master_addr 127.0.0.1 --master_port $((20000 + RANDOM % 10000)) \
-        -r 1 -t 1 --log_dir "$work/torch" "$rank" rank > "$work/out" 2>&1
-    expect "torchrun" 3 "torchrun, the agent's store on MASTER_PORT"
-else
-    echo "skipped: no Python with torch"
+    timeout 60 mpirun.mpich -n 4 -hosts localhost -genv TRIREME_RENDEZVOUS 127.0.0.1:$((port + 40)) -genvlist TRIREME_TOKEN_FILE \
+        "$rank" rank > "$work/out" 2>&1
+    expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH), -genv TRIREME_RENDEZVOUS -genvlist TRIREME_TOKEN_FILE"
 fi
 
 slurm_plugin=$(ls /usr/lib/*/slurm-wlm/auth_none.so 2> /dev/null | head -1)

@@ -218,6 +218,12 @@ trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     return TRM_OK;
 }
 
+/* With a name, for who reports that it lasts. */
+static trm_status meet(const trmi_parallel *p, trm_error *err) {
+    const trm_collective op = {.kind = TRM_BARRIER, .tag = "parameters"};
+    return trm_comm_run(p->comm, &op, err);
+}
+
 /* Nobody may still need the old parameters where all have one copy of them. */
 trm_status trmi_parallel_before_update(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
@@ -225,7 +231,7 @@ trm_status trmi_parallel_before_update(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     double begin = trmi_os_now();
-    trm_status status = trm_comm_barrier(p->comm, err);
+    trm_status status = meet(p, err);
     p->exposed_seconds += trmi_os_now() - begin;
     return status;
 }
@@ -237,7 +243,7 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     }
     double begin = trmi_os_now();
     if (p->common) {
-        TRMI_TRY(trm_comm_barrier(p->comm, err));
+        TRMI_TRY(meet(p, err));
     }
     for (int32_t i = 0; i < p->ranges_count && !p->common; i++) {
         trmi_range *range = &p->ranges[i];
