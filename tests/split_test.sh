@@ -20,6 +20,18 @@ for mode in semi_auto_parallel auto_parallel; do
     same "$dir/$mode" "$dir/one" 3
 done
 
+# Searches other than the exact one, and plans written and read, by context options. What was measured is kept.
+for search in recursive_programming sharding_propagation; do
+    "$T" train $model --batch-size 8 --steps 2 -n 2 --parallel-mode auto_parallel \
+        --context "search_mode=$search;strategy_ckpt_save_file=$dir/$search.txt" >"$dir/$search" 2>&1 || { fail $search; tail -2 "$dir/$search"; }
+    same "$dir/$search" <(grep '"step"' "$dir/one" | head -2) 2
+    grep -q "^op fc2" "$dir/$search.txt" || fail "$search wrote no plan"
+done
+"$T" train $model --batch-size 8 --steps 2 -n 2 --parallel-mode semi_auto_parallel \
+    --context strategy_ckpt_load_file="$dir/recursive_programming.txt" >"$dir/loaded" 2>&1 || { fail "a plan read"; tail -2 "$dir/loaded"; }
+same "$dir/loaded" <(grep '"step"' "$dir/one" | head -2) 2
+grep -q "spread" "$dir/cache/trireme/operators.txt" && ls "$dir"/cache/trireme/links-* >/dev/null || fail "nothing measured is kept"
+
 # A plan by hand: the last layer by classes, so that its weights lie in parts.
 cat >"$dir/plan" <<'END'
 trireme-plan 1

@@ -99,6 +99,8 @@ typedef struct trm_parallel_options {
     /* Split, or one rank: results are the same bits under every plan and on any number of ranks and threads, as
      * long as the whole batch is. Sums are made in integers by plain kernels: several times slower. */
     bool exact;
+    const char *search; /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
+    const char *save_plan; /* rank 0 writes the plan that runs to this file; NULL = nowhere */
 } trm_parallel_options;
 
 /* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and

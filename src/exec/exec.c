@@ -72,6 +72,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .shard = exec->alone,
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
+        exec->parallel->shard->tuning_file = options->tuning_file;
         TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
         TRMI_TRY(trmi_parallel_before_compile(exec, err));
         plan.shard = exec->parallel->shard->plan;

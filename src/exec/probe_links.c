@@ -19,11 +19,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 6, UPDATES = 7, TURNS = 12, MOVES = 8, NAME = 32, BUCKETS = 4 };
+enum { SIZES = 6, UPDATES = 6, TURNS = 9, TURNS_LEAST = 3, MOVES = 8, NAME = 32, BUCKETS = 4 };
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
                                        TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
                                        TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE};
+
+static const double enough = 0.7; /* seconds for one program of messages */
 
 typedef struct links {
     trmi_probe *probe;
@@ -127,31 +129,42 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
 }
 
 typedef int classify(const trm_program *p, const trmi_step *step, int *size);
+/* One pass over the program; times[step][turn]. */
+static trm_status time_turn(links *l, trm_exec *exec, classify *message, int turn, double *times, trm_error *err) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        int size, what = message(p, &p->steps[i], &size);
+        /* A copy is this rank's own work. What makes the values begins together, out of cold caches; ranks are not done
+         * with it at the same time, and messages wait. */
+        bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
+        if (what < 0) {
+            TRMI_TRY(together(l, err));
+            trmi_probe_sweep(l->probe, 0);
+        }
+        double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
+        TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
+        if (turn >= 0) {
+            times[(int64_t)i * TURNS + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc((size_t)p->steps_count * TURNS * sizeof *times + 1);
+    double *times = trmi_alloc((size_t)p->steps_count * TURNS * sizeof *times + 1), begin = trmi_os_now(), used = 0;
     trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
-    for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
-        for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
-            int size, what = message(p, &p->steps[i], &size);
-            /* A copy is this rank's own work. What makes the values begins together, out of cold caches; ranks are not done
-             * with it at the same time, and messages wait. */
-            bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
-            if (what < 0) {
-                status = together(l, err);
-                trmi_probe_sweep(l->probe, 0);
-            }
-            double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
-            status = status == TRM_OK ? trmi_exec_run(exec, i, i + 1, err) : status;
-            if (turn >= 0) {
-                times[(int64_t)i * TURNS + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
-            }
-        }
+    int32_t turns = 0;
+    for (int turn = -1; status == TRM_OK && turn < TURNS && (turn < TURNS_LEAST || used < enough); turn++) {
+        status = time_turn(l, exec, message, turn, times, err);
+        used = trmi_os_now() - begin;
+        status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status; /* all stop together */
+        turns = turn + 1;
     }
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
-            l->seconds[what][size] = trmi_probe_mean(times + (int64_t)i * TURNS, TURNS);
+            l->seconds[what][size] = trmi_probe_mean(times + (int64_t)i * TURNS, turns);
         }
     }
     trmi_free(times);
@@ -366,7 +379,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
 
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe, .ranks = trm_comm_size(probe->comm)};
-    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, 1 << 18};
+    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
     int64_t bytes[UPDATES];
     double update[UPDATES], step;
     char date[32];

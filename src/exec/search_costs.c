@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static const double BUSY = 1.3, QUIET = 1.1; /* load by others: threads take so many times as long */
 static const double worth = 4e-6; /* operators below are not measured */
 
 #ifdef TRIREME_ONEDNN
@@ -183,7 +184,7 @@ static bool recall(trmi_costs *c, const char *key, double *forward, double *back
         return false;
     }
     double now = c->probe != NULL ? c->probe->load : load;
-    if (c->probe != NULL && (spread > 0.4 || load > 1.25) && now < 0.8 * fmax(load, 1.25)) {
+    if (c->probe != NULL && (spread > 0.4 || load > BUSY) && now < QUIET) {
         return false;
     }
     snprintf(longer, sizeof longer, "%s backward", key);
@@ -357,7 +358,7 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         return NULL;
     }
     bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
-                  links->update.count > 0 && strstr((const char *)text, "scatterstore") != NULL && (links->load < 1.25 || c->probe->load > 0.8 * links->load);
+                  links->update.count > 0 && strstr((const char *)text, "scatterstore") != NULL && (links->load < BUSY || c->probe->load > QUIET);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);

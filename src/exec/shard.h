@@ -27,6 +27,7 @@ typedef struct trmi_shard_group {
 struct trmi_shard_run {
     trm_comm *world;
     trmi_shard_plan *plan; /* owned */
+    const char *tuning_file; /* of the options; NULL = in the cache directory, "" = nothing is measured */
     trmi_shard_group groups[TRMI_SHARD_MASKS];
     char *staging; /* shared memory: what is sent, then what is received */
     int64_t send_bytes, recv_bytes;

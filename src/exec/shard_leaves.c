@@ -92,6 +92,10 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
+    const char *file = exec->parallel->options.save_plan;
+    if (status == TRM_OK && file != NULL && exec->parallel->rank == 0) {
+        status = trmi_shard_plan_save(run->plan, file, err);
+    }
     return status;
 }
 

@@ -1,7 +1,8 @@
-/* auto_parallel without a plan: links measured between these ranks, operators by the machine's rates, every mesh of
- * so many ranks searched on rank 0, and its plan sent to all. (trireme plan measures operators one by one; its
- * file is given with the option plan.) */
+/* auto_parallel without a plan: rank 0 searches every mesh of so many ranks, all ranks measure what it asks for (what the
+ * plans found use, and messages; kept in the cache directory, as trireme plan does), and its plan goes to all. Without the
+ * fast back-end or a place to keep measurements: operators by the machine's rates, links by two sums. */
 #include "exec/exec.h"
+#include "exec/search_costs.h"
 #include "exec/shard.h"
 #include "plan/search.h"
 
@@ -9,9 +10,39 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
+enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5, ROUNDS = 4 };
+
+typedef struct searching {
+    trm_exec *exec;
+    const trm_graph *training;
+    trmi_search_mode mode;
+    trmi_probe probe;
+    trmi_costs costs;
+    trmi_links links;
+    trmi_mesh list[TRMI_MESH_LIST];
+    int32_t count;
+    double best;
+    trmi_shard_plan *plan;
+} searching;
+
+static trm_status settle_mode(const char *name, trmi_search_mode *mode, trm_error *err) {
+    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming", "recursive_programming",
+                                        "sharding_propagation"};
+    *mode = TRMI_SEARCH_OPTIMAL;
+    for (int i = 0; name != NULL && i < 6; i++) {
+        if (strcmp(names[i], name) == 0) {
+            *mode = (trmi_search_mode)(i % 3);
+            return TRM_OK;
+        }
+    }
+    return name == NULL ? TRM_OK
+                        : TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
+}
+
+/* ---- without measuring ----------------------------------------------------------------------------------- */
 
 static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best, trm_error *err) {
     *best = 1e9;
@@ -25,10 +56,10 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
     return TRM_OK;
 }
 
-/* Start-up and seconds a byte of these ranks, as a ring's all-reduce shows them. */
-static trm_status measure(trm_exec *exec, trmi_prices *prices, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    const trmi_target *target = &exec->backend->target;
+/* Start-up and seconds a byte of these ranks, as a ring's all-reduce shows them. Collective. */
+static trm_status guess(const searching *s, trmi_prices *prices, trm_error *err) {
+    trmi_parallel *p = s->exec->parallel;
+    const trmi_target *target = &s->exec->backend->target;
     float *data = trm_comm_alloc_shared(p->comm, LARGE * sizeof *data, err);
     if (data == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure links");
@@ -43,74 +74,152 @@ static trm_status measure(trm_exec *exec, trmi_prices *prices, trm_error *err) {
         prices->alpha[i] = alpha > 1e-7 ? alpha : 1e-7;
         prices->beta[i] = beta > 1e-12 ? beta : 1e-12;
     }
-    double crowd = (double)exec->env.threads * trm_comm_local_size(p->comm) / trmi_os_cpu_count();
-    crowd = crowd > 1 ? crowd : 1; /* ranks that share CPUs */
+    double crowd = fmax(1, (double)s->exec->env.threads * trm_comm_local_size(p->comm) / s->probe.cores);
     prices->flop = target->flops_per_second > 0 ? crowd / target->flops_per_second : 0;
     prices->byte = target->bytes_per_second > 0 ? crowd / target->bytes_per_second : 0;
     prices->copy = prices->byte;
     return TRM_OK;
 }
 
-/* The best plan of one mesh, if it is better than *best. */
-static trm_status search_mesh(const trm_graph *training, const trmi_mesh *mesh, const trmi_shard_plan *pins,
-                              const trmi_search_costs *costs, double *best, trmi_shard_plan **plan, trm_error *err) {
+/* ---- one mesh ------------------------------------------------------------------------------------------------ */
+
+/* The best plan of one mesh takes the present one's place if it is better; *news: operators measured for it. */
+static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_search_costs *costs, bool measure, int32_t *news,
+                              trm_error *err) {
+    const trmi_shard_plan *given = s->exec->parallel->shard->plan;
     trmi_space *space;
     trmi_arena arena = {0};
-    trmi_found found;
-    TRMI_TRY(trmi_space_create(training, mesh, costs, pins, &space, err));
-    trm_status status = trmi_search(space, &(trmi_search_options){.mode = TRMI_SEARCH_OPTIMAL}, &arena, &found, err);
-    if (status == TRM_OK && found.objective < *best) {
+    trmi_found *found = trmi_alloc(sizeof *found);
+    if (found == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    s->links.mesh = mesh;
+    trm_status status = trmi_space_create(s->training, mesh, costs, given->choices_count > 0 ? given : NULL, &space, err);
+    if (status != TRM_OK) {
+        trmi_free(found);
+        return status;
+    }
+    status = trmi_search(space, &(trmi_search_options){.mode = s->mode}, &arena, found, err);
+    if (status == TRM_OK && measure) {
+        s->probe.footprint = s->probe.footprint > 0 || found->baselines_count == 0 ? s->probe.footprint
+                                                                                   : (int64_t)found->baselines[0].measure.bytes;
+        status = trmi_costs_measure(&s->costs, space, &found->best.choice, news, err);
+        status = status == TRM_OK && found->baselines_count > 0
+                     ? trmi_costs_measure(&s->costs, space, &found->baselines[0].choice, news, err) : status;
+    }
+    if (status == TRM_OK && found->objective < s->best) {
         trmi_shard_plan *better;
-        status = trmi_space_plan(space, &found.best.choice, &better, err);
+        status = trmi_space_plan(space, &found->best.choice, &better, err);
         if (status == TRM_OK) {
-            trmi_shard_plan_destroy(*plan);
-            *plan = better;
-            *best = found.objective;
+            trmi_shard_plan_destroy(s->plan);
+            s->plan = better;
+            s->best = found->objective;
         }
     }
     trmi_space_destroy(space);
     trmi_arena_free(&arena);
+    trmi_free(found);
     return status;
 }
 
-static trm_status search_all(trm_exec *exec, const trm_graph *training, const trmi_prices *prices,
-                             trmi_shard_plan **plan, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+static int32_t slots_of(const trm_exec *exec) {
+    return exec->optimizer.kind == TRM_SGD ? 0 : exec->optimizer.kind == TRM_ADAM || exec->optimizer.kind == TRM_FTRL ? 2 : 1;
+}
+
+static void list_meshes(searching *s) {
+    const trmi_parallel *p = s->exec->parallel;
     const trmi_shard_plan *given = p->shard->plan;
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true,
-                                     .slots = exec->optimizer.kind == TRM_SGD    ? 0
-                                              : exec->optimizer.kind == TRM_ADAM ? 2
-                                                                                 : 1};
-    trmi_mesh list[TRMI_MESH_LIST];
-    int32_t count = trmi_mesh_list(1, p->size, list);
-    bool fixed = p->options.mesh != NULL || given->choices_count > 0;
-    if (fixed) {
-        list[0] = given->mesh;
-        count = 1;
+    int32_t local = trm_comm_local_size(p->comm), hosts = p->size % local == 0 ? p->size / local : 1, all;
+    if (p->options.mesh != NULL || given->choices_count > 0) {
+        s->list[s->count++] = given->mesh;
+        return;
     }
-    double best = 1e30;
-    for (int32_t i = 0; i < count; i++) {
-        TRMI_TRY(search_mesh(training, &list[i], given->choices_count > 0 ? given : NULL, &costs, &best, plan, err));
+    trmi_mesh list[TRMI_MESH_LIST];
+    all = trmi_mesh_list(hosts, p->size / hosts, list);
+    for (int32_t i = 0; i < all; i++) {
+        if (list[i].axes <= 3 || all == 1) {
+            s->list[s->count++] = list[i];
+        }
+    }
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------------------------- */
+
+static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
+    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slots = slots_of(s->exec)};
+    int32_t news = 0;
+    for (int32_t i = 0; i < s->count; i++) {
+        TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
     }
     return TRM_OK;
 }
 
-trm_status trmi_shard_search(trm_exec *exec, const trm_graph *training, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
+static trm_status settle_costs(searching *s, trm_error *err) {
+    const trm_exec *exec = s->exec;
+    int32_t ranks = trm_comm_local_size(s->probe.comm);
+    const trmi_costs_options options = {.probe = &s->probe, .backend = s->probe.backend, .tuning_file = s->probe.tuning_file,
+                                        .threads = exec->env.threads, .ranks = trm_comm_size(s->probe.comm),
+                                        .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
+    char *text = NULL;
+    TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
+    TRMI_TRY(trmi_probe_load(&s->probe, err));
+    TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
+    trm_status status = trmi_links_parse(text, &s->links, err);
+    trm_string_free(text);
+    s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
+    return status;
+}
+
+static trm_status search_measured(searching *s, trm_error *err) {
+    TRMI_TRY(settle_costs(s, err));
+    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = &s->links, .flop = s->costs.flop, .byte = s->costs.byte};
+    const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
+                                     .slots = slots_of(s->exec), .overlap = s->links.overlap, .slowdown = s->links.slowdown,
+                                     .fuse = true, .shard_stores = true, .overhead = s->links.overhead,
+                                     .update = s->links.update.count > 0 ? &s->links.update : NULL};
+    for (int round = 0; round < ROUNDS; round++) {
+        int32_t news = 0;
+        s->best = INFINITY;
+        for (int32_t i = 0; i < s->count; i++) {
+            TRMI_TRY(search_mesh(s, &s->list[i], &costs, round < ROUNDS - 1, &news, err));
+        }
+        if (news == 0) {
+            break;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Rank 0's plan; the others measure. */
+static trm_status find_plan(searching *s, trm_error *err) {
+    bool leads = s->exec->parallel->rank == 0, measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
     trmi_prices prices = {.seconds = NULL};
-    trmi_shard_plan *plan = NULL;
-    TRMI_TRY(measure(exec, &prices, err));
-    trm_error own;
-    trm_status status = p->rank == 0 ? search_all(exec, training, &prices, &plan, &own) : TRM_OK;
-    char *text = plan != NULL ? trmi_shard_plan_text(plan) : NULL;
-    trmi_shard_plan_destroy(plan);
+    measured = measured && strcmp(s->exec->backend->target.name, "ref") != 0;
+    if (!measured) {
+        TRMI_TRY(guess(s, &prices, err));
+        return leads ? search_guessed(s, &prices, err) : TRM_OK;
+    }
+    if (!leads) {
+        return trmi_probe_serve(&s->probe, err);
+    }
+    trm_error later;
+    trm_status status = search_measured(s, err), ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
+    return status == TRM_OK ? ended : status;
+}
+
+/* ---- to all ------------------------------------------------------------------------------------------------------ */
+
+/* Rank 0's plan, or its reason, on every rank. */
+static trm_status share(searching *s, trm_status status, const trm_error *why, trm_error *err) {
+    trmi_parallel *p = s->exec->parallel;
+    char *text = s->plan != NULL && status == TRM_OK ? trmi_shard_plan_text(s->plan) : NULL;
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
     trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
     if (sent != TRM_OK || head[0] != TRM_OK || head[1] == 0) {
         trm_string_free(text);
         TRMI_TRY(sent);
         return TRMI_FAIL(err, head[0] != TRM_OK ? (trm_status)head[0] : TRM_NOMEM, "rank 0 found no plan%s%s",
-                         status != TRM_OK ? ": " : "", status != TRM_OK ? own.message : "");
+                         status != TRM_OK ? ": " : "", status != TRM_OK ? why->message : "");
     }
     char *copy = trmi_alloc((size_t)head[1] + 1);
     if (copy == NULL) {
@@ -129,5 +238,36 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *training, trm_erro
         trmi_shard_plan_destroy(p->shard->plan);
         p->shard->plan = shared;
     }
+    return status;
+}
+
+trm_status trmi_shard_search(trm_exec *exec, const trm_graph *training, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    searching *s = trmi_alloc(sizeof *s);
+    trm_error own;
+    if (s == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    s->exec = exec;
+    s->training = training;
+    s->best = INFINITY;
+    s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exec->backend->target.name,
+                            .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,
+                            .load = 1};
+    list_meshes(s);
+    trm_status status = settle_mode(p->options.search, &s->mode, err);
+    status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
+    if (status == TRM_OK) {
+        status = find_plan(s, &own);
+        bool lost = status != TRM_OK && (p->rank != 0 || trm_comm_health(p->comm, err) != TRM_OK);
+        if (lost && err != NULL) {
+            *err = own;
+        }
+        status = lost ? status : share(s, status, &own, err);
+    }
+    trmi_shard_plan_destroy(s->plan);
+    trmi_costs_close(&s->costs);
+    trmi_probe_close(&s->probe);
+    trmi_free(s);
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +21,16 @@ trm_status trm_context_create(trm_context **out, trm_error *err) {
     return TRM_OK;
 }
 
-void trm_context_destroy(trm_context *c) { trmi_free(c); }
+void trm_context_destroy(trm_context *c) {
+    if (c != NULL) {
+        trmi_free(c->plan_text);
+        trmi_free(c);
+    }
+}
 
 void trm_context_reset(trm_context *c) {
+    trmi_free(c->plan_text);
+    c->plan_text = NULL;
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
         snprintf(c->values[i].text, sizeof c->values[i].text, "%s", trmi_context_rows[i].fallback);
         c->values[i].set = false;
@@ -159,10 +167,7 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
         trmi_context_id id;
         const char *honoured, *instead;
     } options[] = {
-        {TRMI_CONTEXT_STRATEGY_LOAD, NULL, "give the plan by --plan, or in trm_parallel_options"},
-        {TRMI_CONTEXT_STRATEGY_SAVE, NULL, "trireme plan --save writes the plan"},
         {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"},
-        {TRMI_CONTEXT_SEARCH_MODE, NULL, "trireme plan --search MODE --save FILE, then train --plan FILE"},
         {TRMI_CONTEXT_FULL_BATCH, "true", "every rank reads the whole batch"},
         {TRMI_CONTEXT_DATASET_STRATEGY, "full_batch", "every rank reads the whole batch"}};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
@@ -247,6 +252,23 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
     return TRM_OK;
 }
 
+/* Plans come from files and go to files. */
+static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
+    enum { MOST = 1 << 20 };
+    const char *from = text_of(c, TRMI_CONTEXT_STRATEGY_LOAD), *to = text_of(c, TRMI_CONTEXT_STRATEGY_SAVE);
+    size_t bytes;
+    if (from[0] != '\0') {
+        uint8_t *text = NULL;
+        TRMI_TRY(trmi_os_read_file(from, MOST, &text, &bytes, err));
+        trmi_free(c->plan_text);
+        c->plan_text = (char *)text;
+        out->plan = c->plan_text;
+    }
+    out->save_plan = to[0] != '\0' ? to : NULL;
+    out->search = text_of(c, TRMI_CONTEXT_SEARCH_MODE);
+    return TRM_OK;
+}
+
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
     int mode = mode_of(c);
@@ -264,6 +286,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
         fusion_of(c, parallel);
+        TRMI_TRY(strategy_of(c, parallel, err));
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));
         return TRM_OK;
     }

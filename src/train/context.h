@@ -61,6 +61,7 @@ struct trm_context {
     int32_t cuts[TRMI_CONTEXT_LIST_MAX]; /* what resolve hands out */
     char names_text[TRMI_CONTEXT_TEXT_MAX];
     const char *names[TRMI_CONTEXT_LIST_MAX];
+    char *plan_text; /* of strategy_ckpt_load_file, as resolve read it; owned */
 };
 
 /* The row's number by name or alias, -1 if there is none. */

@@ -126,8 +126,8 @@ static void options_that_exclude_each_other_are_named(void **state) {
     refused(TRM_UNSUPPORTED, "full_batch false is not carried out yet");
     trm_context_reset(context);
     set("parallel_mode", "auto_parallel");
-    set("strategy_ckpt_load_file", "plan.txt");
-    refused(TRM_UNSUPPORTED, "give the plan by --plan");
+    set("strategy_ckpt_only_trainable_params", "false");
+    refused(TRM_UNSUPPORTED, "plans name operators");
 }
 
 static void options_become_those_of_an_executor(void **state) {

@@ -297,7 +297,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     o->context = NULL;
     TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err));
     o->parallel.mesh = given->parallel.mesh;
-    o->parallel.plan = given->parallel.plan;
+    o->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : o->parallel.plan;
     return TRM_OK;
 }
 
@@ -306,7 +306,8 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     *o = *given;
     o->data = NULL;
     TRMI_TRY(take_context(given, o, err));
-    const char **strings[] = {&o->backend, &o->tuning_file, &o->choices_file, &o->description, &o->parallel.mesh, &o->parallel.plan};
+    const char **strings[] = {&o->backend, &o->tuning_file, &o->choices_file, &o->description, &o->parallel.mesh, &o->parallel.plan, &o->parallel.search,
+                              &o->parallel.save_plan};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
