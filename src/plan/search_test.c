@@ -148,6 +148,69 @@ static void no_other_plan_is_cheaper(void **state) {
     free_net(&n);
 }
 
+/* A classifier of one or two layers with random sizes: few operators, so that every plan can be looked at. */
+static net small_net(uint64_t seed) {
+    net n;
+    uint32_t r[6];
+    for (uint64_t i = 0; i < 6; i++) {
+        r[i] = trmi_random_u32(11, TRMI_STREAM_TEST, seed * 6 + i);
+    }
+    int64_t batch = 4 + r[0] % 61, in = 4 + r[1] % 60, hidden = 4 + r[2] % 500, classes = 4 + r[3] % 4000;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, in)), y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    if (r[4] % 2 == 0) {
+        x = trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(hidden, in), TRM_INIT_LINEAR), TRM_NO_NODE);
+        x = r[5] % 2 == 0 ? trm_relu(g, x) : x;
+        in = hidden;
+    }
+    trm_node z = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(classes, in), TRM_INIT_LINEAR),
+                            trm_parameter(g, "c", trm_shape_of(classes), TRM_INIT_ZERO));
+    trm_node loss = trm_softmax_cross_entropy(g, z, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    return n;
+}
+
+/* 240 small graphs, meshes, costs and prices of memory: the exact search against every strategy of every operator, with its
+ * parameters whole and in parts. */
+static void equal_to_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4", "2x2"};
+    int64_t looked = 0, parts = 0;
+    for (uint64_t k = 0; k < 240; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 4], (double)(k % 3) / 2, NULL);
+        const trmi_weights w = {.gradient = (double)(k % 5) / 2, .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
+        trmi_arena arena = {0};
+        trmi_choice choice;
+        trmi_solution solution;
+        assert_true(trmi_choice_open(&choice, s, &arena));
+        CHECK_OK(trmi_space_solve(s, &w, &choice, &solution, NULL, &arena, &err), err);
+        int32_t at[8] = {0}, v;
+        double least = INFINITY;
+        assert_true(s->nodes_count <= 5);
+        do { /* cost_of takes the cheaper way of storing each parameter */
+            least = fmin(least, cost_of(s, at, &w));
+            looked++;
+            for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
+                at[v] = 0;
+            }
+        } while (v < s->nodes_count);
+        CHECK_CLOSE(solution.objective / least, 1, 1e-5);
+        CHECK_CLOSE(cost_of(s, choice.strategy, &w) / least, 1, 1e-5);
+        assert_true(solution.lower_bound <= least * (1 + 1e-5));
+        for (v = 0; v < s->nodes_count; v++) {
+            parts += choice.parts[v];
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%lld plans looked at, %lld operators store in parts\n", (long long)looked, (long long)parts);
+    assert_true(looked > 20000 && parts > 20);
+}
+
 static void never_slower_than_data_parallel(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "4", "8", "2x2", "2x4", "3", "2x2x2"};
@@ -333,6 +396,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_are_the_routers),
         cmocka_unit_test(no_other_plan_is_cheaper),
+        cmocka_unit_test(equal_to_brute_force),
         cmocka_unit_test(never_slower_than_data_parallel),
         cmocka_unit_test(an_axis_more_is_never_slower),
         cmocka_unit_test(memory_limits_are_kept_and_bounded),

@@ -20,7 +20,7 @@ typedef struct traffic {
     uint32_t axes;
     bool gradient;
     int32_t count;
-    double bytes, seconds;
+    double bytes, seconds, exposed;
 } traffic;
 
 enum { TRAFFIC_MAX = 96 };
@@ -39,7 +39,13 @@ typedef struct report {
 
 /* ---- gathering -------------------------------------------------------------------------------------------- */
 
-static void add_traffic(report *r, const trmi_event *e) {
+/* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside operators. */
+static double exposed_of(const report *r, const trmi_event *e, double backward_end) {
+    double overlap = r->m->space->costs.overlap, behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
+    return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds : e->seconds;
+}
+
+static void add_traffic(report *r, const trmi_event *e, double backward_end) {
     bool gradient = e->kind == TRMI_EVENT_BUCKET;
     int32_t i = 0;
     while (i < r->traffic_count && (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
@@ -55,6 +61,7 @@ static void add_traffic(report *r, const trmi_event *e) {
     r->traffic[i].count++;
     r->traffic[i].bytes += e->bytes;
     r->traffic[i].seconds += e->seconds;
+    r->traffic[i].exposed += exposed_of(r, e, backward_end);
 }
 
 static void fold_rows(report *r) {
@@ -90,13 +97,19 @@ static trm_status gather(report *r, trm_error *err) {
     if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
     }
+    double backward_end = 0;
+    for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
+        const trmi_event *e = &r->timeline.events[i];
+        bool serial = e->kind == TRMI_EVENT_OP || e->kind == TRMI_EVENT_MOVE;
+        backward_end = serial ? fmax(backward_end, e->begin + e->seconds) : backward_end;
+    }
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_event *e = &r->timeline.events[i];
         if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
             r->moves[e->node] += e->seconds;
         }
         if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) && e->move != TRMI_MOVE_LOCAL) {
-            add_traffic(r, e);
+            add_traffic(r, e, backward_end);
         }
     }
     if (status == TRM_OK) {
@@ -181,7 +194,7 @@ static void tell_head(report *r) {
     }
     trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s), %d rounds of search; links %s; operators x "
                      "%.2f\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
-                     (int)r->p->rounds, r->p->options.links == NULL ? "guessed" : r->p->links.curves_count > 0 ? "measured" : "given",
+                     (int)r->p->rounds, r->p->links.curves_count > 0 ? "measured" : r->p->options.links == NULL ? "guessed" : "given",
                      r->p->costs.factor);
 }
 
@@ -219,14 +232,13 @@ static void tell_operators(report *r) {
 }
 
 static void tell_traffic(report *r) {
-    char a[24], b[24], axes[48];
-    trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s\n", "messages over", "kind", "count", "bytes", "time");
+    char a[24], b[24], c[24], axes[48];
+    trmi_text_printf(&r->text, "\n%-16s %-18s %6s %10s %12s %12s\n", "messages over", "kind", "count", "bytes", "time", "exposed");
     for (int32_t i = 0; i < r->traffic_count; i++) {
         const traffic *o = &r->traffic[i];
-        bool hidden = o->gradient && r->measure.exposed < 0.5 * r->measure.gradient;
-        trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s  %s\n", axes_text(&r->m->mesh, o->axes, axes),
+        trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s %12s  %s\n", axes_text(&r->m->mesh, o->axes, axes),
                          trmi_move_name(o->move), (int)o->count, size_text(o->bytes, a), time_text(o->seconds, b),
-                         !o->gradient ? "blocking" : hidden ? "gradients, mostly hidden" : "gradients, mostly exposed");
+                         time_text(o->exposed, c), o->gradient ? "gradients" : "blocking");
     }
     if (r->traffic_count == 0) {
         trmi_text_printf(&r->text, "none\n");
@@ -279,6 +291,32 @@ static void tell_flips(report *r) {
     }
 }
 
+/* Why an operator runs whole on every rank; NULL: it need not. */
+static const char *uncut(const report *r, int32_t node) {
+    char letters[TRMI_SHARD_LETTERS];
+    const char *reason = NULL;
+    trmi_shard_loops(r->m->space->graph, trmi_space_op(r->m->space, node), letters, &reason);
+    return letters[0] == '\0' ? reason : NULL;
+}
+
+/* What the step would be shorter by, could it be cut among all ranks: its work, and what it waits for. */
+static double price_of_uncut(const report *r, int32_t node) {
+    const trmi_space_class *k = trmi_space_class_of(r->m->space, node);
+    int32_t i = r->m->found.best.choice.strategy[node];
+    return (k->forward[i] + k->backward[i]) * (1 - 1.0 / r->p->ranks) + r->moves[node];
+}
+
+static void tell_uncut(report *r) {
+    char a[24];
+    for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
+        const char *why = uncut(r, n);
+        if (why != NULL && r->p->ranks > 1) {
+            trmi_text_printf(&r->text, "%swarning       %s runs whole on every rank, which costs up to %s of the step: %s\n", told++ ? "" : "\n",
+                             trmi_space_op(r->m->space, n)->name, time_text(price_of_uncut(r, n), a), why);
+        }
+    }
+}
+
 /* Operators that hold most memory; what helps. */
 static void tell_infeasible(report *r) {
     const trmi_space *s = r->m->space;
@@ -323,6 +361,7 @@ static void tell_infeasible(report *r) {
 static void tell(report *r) {
     tell_head(r);
     tell_infeasible(r);
+    tell_uncut(r);
     tell_time(r);
     tell_operators(r);
     tell_traffic(r);
@@ -407,7 +446,20 @@ static void json_lists(report *r) {
         trmi_text_printf(t, "%s{\"axes\":\"%s\",\"kind\":\"%s\",\"count\":%d,\"bytes\":%.0f", i ? "," : "",
                          axes_text(&r->m->mesh, o->axes, axes), trmi_move_name(o->move), (int)o->count, o->bytes);
         number(t, "seconds", o->seconds);
+        number(t, "exposed_seconds", o->exposed);
         trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
+    }
+    trmi_text_printf(t, "],\"warnings\":[");
+    for (int32_t n = 0, told = 0; n < r->m->space->nodes_count; n++) {
+        const char *why = uncut(r, n);
+        if (why != NULL && r->p->ranks > 1) {
+            trmi_text_printf(t, "%s{\"operator\":", told++ ? "," : "");
+            trmi_text_json_string(t, trmi_space_op(r->m->space, n)->name);
+            trmi_text_printf(t, ",\"reason\":");
+            trmi_text_json_string(t, why);
+            number(t, "seconds", price_of_uncut(r, n));
+            trmi_text_printf(t, "}");
+        }
     }
     trmi_text_printf(t, "],\"baselines\":[");
     for (int32_t i = 0; i < f->baselines_count; i++) {

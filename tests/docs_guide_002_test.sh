@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# docs/from-guide-002.md says nothing that is not run: its blocks marked sh run one after the other in one shell, each
+# line of its blocks marked c stands in the guide's program.
+. "$(dirname "$0")/common.sh"
+data=${TRIREME_DATA:-/work/shared/data}
+mkdir -p bin "$XDG_CACHE_HOME" && ln -s "$trireme" bin/trireme && PATH=$work/bin:$PATH
+
+awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/from-guide-002.md" > script
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/docs/from-guide-002.md" > lines.c
+[ "$(grep -c '^trireme\|^    trireme' script)" -ge 5 ] || fail "only $(grep -c trireme script) commands found"
+[ "$(wc -l < lines.c)" -ge 10 ] || fail "the document has only $(wc -l < lines.c) lines of C"
+while IFS= read -r line; do
+    grep -qxF -- "$line" "$source/examples/resnet50_cifar10.c" || fail "not in the guide's program: $line"
+done < lines.c
+
+if [ ! -d "$data/cifar-10-batches-bin" ]; then
+    echo "skipped: no $data/cifar-10-batches-bin for the commands"
+    exit $failed
+fi
+DATA_PATH=$data/cifar-10-batches-bin MODEL=lenet LIMIT="--steps 2 --eval-every-epochs 0 --log-every 1" timeout 200 bash -eu script > out 2>&1 ||
+    fail "the commands: $(tail -n 5 out) $(tail -qn 2 device*/train.log* 2> /dev/null)"
+[ "$(grep -c "^training success" out)" -ge 1 ] || fail "the script of step 8 did not end well"
+[ "$(ls -d device? | wc -l)" = 8 ] && grep -q "^RANK_ID=7" device7/env7.log || fail "eight directories"
+grep -q "loss" device0/train.log0 || fail "no loss is told: $(cat device0/train.log0)"
+grep -q "^mesh" plan.txt || fail "no plan was written"
+exit $failed
