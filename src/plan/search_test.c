@@ -155,7 +155,9 @@ static net small_net(uint64_t seed) {
     for (uint64_t i = 0; i < 6; i++) {
         r[i] = trmi_random_u32(11, TRMI_STREAM_TEST, seed * 6 + i);
     }
-    int64_t batch = 4 + r[0] % 61, in = 4 + r[1] % 60, hidden = 4 + r[2] % 500, classes = 4 + r[3] % 4000;
+    bool wide = seed % 8 < 4; /* many classes for few samples; else the other way round */
+    int64_t batch = wide ? 4 + r[0] % 61 : 4096 + r[0] % 8192, in = wide ? 4 + r[1] % 60 : 256 + r[1] % 256, hidden = 4 + r[2] % 500;
+    int64_t classes = wide ? 4 + r[3] % 4000 : 64 + r[3] % 512;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
     trm_graph *g = n.graph;
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, in)), y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
