@@ -18,7 +18,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256 };
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16 };
 
 typedef struct task {
     const trmi_conv_group *group;
@@ -37,7 +37,6 @@ typedef struct gather_conv {
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
-    int chunk; /* tasks dealt together: neighbours go to one thread, whose prefetches reach into the next */
 } gather_conv;
 
 /* A thread's part of the scratch. */
@@ -104,14 +103,14 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
 /* All rows of A times one panel, in tiles of nearly equal height. */
 static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
                      int64_t k, float *out, const int64_t *offsets, int columns,
-                     trmi_tile_store store, trmi_prefetch *soon) {
+                     trmi_tile_store store, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     trmi_tile tile = {.b = panel, .k = k / c->isa->pair, .c = out, .columns = columns, .store = store};
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
     for (int64_t i = 0, row = 0; i < tiles; i++) {
         tile.rows = (int)(low + (i < more));
         tile.a = a + row * TRMI_TILE_STRIDE;
         tile.row_offset = offsets + row;
-        c->isa->tile_rows(&tile, soon);
+        c->isa->tile_rows(&tile, trmi_prefetch_next(soon, TRMI_CONV_AHEAD));
         row += tile.rows;
     }
 }
@@ -147,25 +146,20 @@ static void clear(const gather_conv *c, const trmi_conv_args *args, void *out,
 /* ---- tall ------------------------------------------------------------------------------------------------ */
 
 /* What the gather after this one will read: the next k of these rows, or the rows after them. */
-static trmi_prefetch next_rows(const gather_conv *c, const void *input, const task *t, int32_t use,
-                               bool last_panels) {
+static void next_rows(const gather_conv *c, const void *input, const task *t, int32_t use, bool last_panels,
+                      trmi_prefetch soon[TRMI_CONV_AHEAD]) {
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
-    int64_t bytes = (int64_t)trm_dtype_bytes(c->g.in_type), row = t->row, rows = t->rows;
+    int64_t row = t->row, rows = t->rows;
     int32_t next = use + 1;
     if (next == t->group->uses_count) {
         next = 0;
         row += last_panels ? t->rows : 0;
         rows = trmi_min_i64(rows, t->group->rows - row);
         if (!last_panels && t->group->uses_count == 1) {
-            return (trmi_prefetch){0}; /* A stays */
+            rows = 0; /* A stays */
         }
     }
-    if (!c->g.pointwise) {
-        return (trmi_prefetch){0};
-    }
-    const trmi_conv_block *b = &c->g.blocks[uses[next].block];
-    return trmi_prefetch_rows((const char *)input + (row * c->g.in_c + b->channel) * bytes,
-                              c->g.in_c * bytes, rows, b->k * bytes);
+    trmi_conv_ahead(&c->g, input, t->group, &uses[next], row, rows, soon);
 }
 
 static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
@@ -187,20 +181,39 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
             }
-            trmi_prefetch soon = next_rows(c, input, t, u, last == c->panels);
+            trmi_prefetch soon[TRMI_CONV_AHEAD];
+            next_rows(c, input, t, u, last == c->panels, soon);
             for (int64_t j = first; j < last; j++) {
                 const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
                 int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
                 multiply(c, t->rows, w->a, panel, k,
                          c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
                          c->direct ? w->offsets : w->sum_offsets, columns,
-                         u > 0 ? TRMI_TILE_ADD : stream, &soon);
+                         u > 0 ? TRMI_TILE_ADD : stream, soon);
             }
         }
         if (!c->direct) {
             finish(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
                    trmi_min_i64(wide, c->g.out_c - first * nr));
         }
+    }
+}
+
+/* Neighbours go to one thread, whose prefetches reach into the next task. Groups' tasks differ in work: no
+ * thread gets many of them at once. */
+static void run_tasks(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
+                      const float *packed, const workspace *w) {
+    if (c->g.groups_count == 1) {
+#pragma omp for schedule(guided)
+        for (int64_t i = 0; i < c->tasks_count; i++) {
+            run_rows(c, args, input, out, packed, &c->tasks[i], w);
+        }
+        return;
+    }
+    int few = c->tasks_count < FEW_TASKS * (int64_t)c->threads;
+#pragma omp for schedule(dynamic, few ? 1 : 4)
+    for (int64_t i = 0; i < c->tasks_count; i++) {
+        run_rows(c, args, input, out, packed, &c->tasks[i], w);
     }
 }
 
@@ -213,10 +226,7 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
         pack_all(c, args->weights, packed);
-#pragma omp for schedule(dynamic, c->chunk)
-        for (int64_t i = 0; i < c->tasks_count; i++) {
-            run_rows(c, args, input, out, packed, &c->tasks[i], &w);
-        }
+        run_tasks(c, args, input, out, packed, &w);
         c->isa->fence();
     }
 }
@@ -258,11 +268,11 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         int32_t use = group->uses + u;
         const trmi_conv_block *b = &c->g.blocks[c->g.uses[use].block];
         pack_panel(c, args->weights, b, j, w->a);
-        trmi_prefetch soon = next_panel(c, args->weights, group, u, j);
+        trmi_prefetch soon[TRMI_CONV_AHEAD] = {next_panel(c, args->weights, group, u, j)};
         multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
                  c->direct ? (float *)out + j * nr : w->sums,
                  c->direct ? w->offsets : w->sum_offsets, columns,
-                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, &soon);
+                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon);
     }
     if (!c->direct) {
         finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);
@@ -322,7 +332,6 @@ static bool plan_tall(gather_conv *c) {
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         c->tasks_count += (c->g.groups[i].rows + most - 1) / most;
     }
-    c->chunk = c->tasks_count >= 16 * (int64_t)c->threads ? 4 : 1; /* while there are many */
     c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
     c->block_at =
         trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);

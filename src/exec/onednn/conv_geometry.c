@@ -255,6 +255,32 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
     }
 }
 
+void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
+                     const trmi_conv_use *use, int64_t row, int64_t count,
+                     trmi_prefetch soon[TRMI_CONV_AHEAD]) {
+    const trmi_conv_block *b = &g->blocks[use->block];
+    int64_t bytes = (int64_t)trm_dtype_bytes(g->in_type), pixel = g->in_c * bytes;
+    for (int i = 0; i < TRMI_CONV_AHEAD; i++) {
+        soon[i] = (trmi_prefetch){0};
+    }
+    if (count <= 0 || (!g->pointwise && (g->in_h != group->gh * group->in_dy || b->channels * bytes < 64))) {
+        return; /* images do not follow each other evenly, or pieces are too small to ask for */
+    }
+    const char *base = (const char *)input + b->channel * bytes;
+    if (g->pointwise) {
+        soon[0] = trmi_prefetch_rows(base + row * pixel, pixel, count, b->channels * bytes);
+        return;
+    }
+    int64_t first = row / group->gw, rows = (row + count - 1) / group->gw - first + 1;
+    for (int32_t i = 0; i < use->runs_count && i < TRMI_CONV_AHEAD; i++) {
+        const trmi_conv_run *run = &g->runs[use->runs + i];
+        int64_t at = (first * group->in_dy + run->dy) * g->in_w + run->dx;
+        at = trmi_max_i64(0, at);
+        soon[i] = trmi_prefetch_grid(base + at * pixel, (run->taps - 1) * pixel + b->channels * bytes,
+                                     group->in_dx * pixel, group->gw, group->in_dy * g->in_w * pixel, rows);
+    }
+}
+
 void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,
                            int64_t count, int64_t *offsets) {
     cursor c = cursor_at(group, row);

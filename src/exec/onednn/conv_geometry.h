@@ -81,6 +81,12 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa,
                       const trmi_conv_use *use, int64_t row, int64_t count, float *to,
                       int64_t stride);
 
+enum { TRMI_CONV_AHEAD = 4 }; /* runs of taps that are asked for ahead */
+/* What gathering `count` rows from `row` on will read, as far as it lies regularly. Nothing for count 0. */
+void trmi_conv_ahead(const trmi_conv_geometry *g, const void *input, const trmi_conv_group *group,
+                     const trmi_conv_use *use, int64_t row, int64_t count,
+                     trmi_prefetch soon[TRMI_CONV_AHEAD]);
+
 /* Element offset of the first channel of the output pixel of each row. */
 void trmi_conv_row_offsets(const trmi_conv_geometry *g, const trmi_conv_group *group, int64_t row,
                            int64_t count, int64_t *offsets);

@@ -28,6 +28,7 @@
 #include <string.h>
 
 enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192, FEW = 64 };
+enum { AHEAD = 1 + TRMI_CONV_AHEAD };
 enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
 
 typedef struct chunk {
@@ -127,7 +128,7 @@ static side side_a(const gradw *c, const void *x, const trmi_conv_use *use, cons
 
 /* One chunk's products into the thread's sums. */
 static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
-                     int64_t count, bool add, trmi_prefetch soon[2], const workspace *w) {
+                     int64_t count, bool add, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr;
     trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
                       .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
@@ -139,7 +140,7 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
             tile.rows = (int)trmi_min_i64(height, k - i * height);
             tile.a = a.first + i * a.panel;
             tile.c = w->sums + i * height * TRMI_TILE_STRIDE + j * nr;
-            c->isa->tile_cols(&tile, &soon[soon[0].lines == 0]);
+            c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
         }
     }
 }
@@ -162,21 +163,16 @@ static void multiply_few(const gradw *c, const chunk *part, side a, side b, int6
     }
 }
 
-/* What the chunk after this one reads, as far as it lies in rows of equal distance. */
-static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part, int32_t block,
-                      int64_t column, int64_t count, trmi_prefetch soon[2]) {
-    const trmi_conv_block *b = &c->g.blocks[block];
-    int64_t in = (int64_t)trm_dtype_bytes(c->g.in_type), out = (int64_t)trm_dtype_bytes(c->g.out_type);
-    soon[0] = soon[1] = (trmi_prefetch){0};
+/* What the chunk after this one reads, as far as it lies regularly: dy, then x. */
+static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part,
+                      const trmi_conv_use *use, int64_t column, int64_t count, trmi_prefetch soon[AHEAD]) {
+    int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
     if (c->g.groups_count > 1) {
         return;
     }
     soon[0] = trmi_prefetch_rows((const char *)args->result + (part->row * c->g.out_c + column) * out,
                                  c->g.out_c * out, part->rows, count * out);
-    if (c->g.pointwise) {
-        soon[1] = trmi_prefetch_rows((const char *)args->image + (part->row * c->g.in_c + b->channel) * in,
-                                     c->g.in_c * in, part->rows, b->k * in);
-    }
+    trmi_conv_ahead(&c->g, args->image, c->g.groups, use, part->row, part->rows, soon + 1);
 }
 
 static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
@@ -196,7 +192,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
     int height = panel_height(c, k);
     bool add = false;
     sums += c->block_row[block] * o + column;
-    trmi_prefetch soon[2] = {{0}};
+    trmi_prefetch soon[AHEAD] = {{0}};
     int64_t end = c->chunks_count * (split + 1) / c->splits;
     for (int64_t i = c->chunks_count * split / c->splits; i < end; i++) {
         const chunk *part = &c->chunks[i];
@@ -211,7 +207,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, in
             return;
         }
         if (i + 1 < end) {
-            next_rows(c, args, part + 1, block, column, count, soon);
+            next_rows(c, args, part + 1, use, column, count, soon);
         }
         multiply(c, part, a, b, k, height, count, add, soon, w);
         add = true;

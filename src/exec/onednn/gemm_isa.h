@@ -41,22 +41,39 @@ typedef struct trmi_tile {
     trmi_tile_store store;
 } trmi_tile;
 
-/* Rows that will be needed soon: tiles ask for a line of them with each k, until there are no more. */
+/* Pieces that will be needed soon: tiles ask for a line of them with each k, until there are no more. */
 typedef struct trmi_prefetch {
-    const char *at, *end; /* of the row */
-    int64_t gap, stride;  /* bytes from a row's end to the next row, from row to row */
+    const char *at, *end; /* of the piece */
+    int64_t gap, stride;  /* bytes from a piece's end to the next piece, from piece to piece */
+    int64_t left, row;    /* pieces until a row ends, and of each row */
+    int64_t jump;         /* bytes more from a row's last piece to the next row */
     int64_t lines;        /* still to ask for */
 } trmi_prefetch;
-static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride, int64_t rows,
-                                               int64_t bytes) {
-    if (stride == bytes) {
-        bytes *= rows;
-        stride = bytes;
-        rows = bytes > 0;
+/* Rows of `count` pieces of `bytes`, `stride` bytes apart; rows begin `row_stride` bytes apart. */
+static inline trmi_prefetch trmi_prefetch_grid(const void *base, int64_t bytes, int64_t stride,
+                                               int64_t count, int64_t row_stride, int64_t rows) {
+    if (bytes >= stride) { /* no gap: a row is one piece */
+        bytes += (count - 1) * stride;
+        stride = row_stride;
+        count = rows;
+        rows = 1;
     }
     int64_t lines = (bytes + 63) / 64;
     const char *at = base;
-    return (trmi_prefetch){at, at + bytes, stride - lines * 64, stride, rows * lines};
+    return (trmi_prefetch){at,    at + bytes, stride - lines * 64,         stride,
+                           count, count,      row_stride - count * stride, rows * count * lines};
+}
+static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride, int64_t rows,
+                                               int64_t bytes) {
+    return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
+}
+/* The first of `count` that is not done yet, or the last. */
+static inline trmi_prefetch *trmi_prefetch_next(trmi_prefetch *soon, int count) {
+    while (count > 1 && soon->lines <= 0) {
+        soon++;
+        count--;
+    }
+    return soon;
 }
 
 typedef struct trmi_gemm_isa {

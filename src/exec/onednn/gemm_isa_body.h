@@ -79,6 +79,11 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int
             if (at >= end) {
                 at += soon->gap;
                 end += soon->stride;
+                if (--soon->left == 0) {
+                    at += soon->jump;
+                    end += soon->jump;
+                    soon->left = soon->row;
+                }
             }
             tile_step(rows, row_stride, a, b, sum);
         }

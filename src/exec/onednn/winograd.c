@@ -20,7 +20,8 @@
 
 enum {
     XI = TRMI_WINO_XI,
-    SLICE = 32 /* k of one weights transform */
+    SLICE = 32, /* k of one weights transform */
+    AHEAD = 3   /* V, U, the image */
 };
 
 typedef struct winograd {
@@ -108,7 +109,7 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
 
 /* What the products of (xi, k) will read: the tiles' values and the weights. */
 static void next_values(const winograd *c, const float *u, int64_t xi, int64_t k, int64_t count,
-                        const workspace *w, trmi_prefetch soon[3]) {
+                        const workspace *w, trmi_prefetch soon[AHEAD]) {
     int64_t depth = k_of(c, k), bytes = c->panels * c->gemm->nr * depth * 4;
     soon[0] = trmi_prefetch_rows(u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, bytes,
                                  1, bytes);
@@ -118,7 +119,7 @@ static void next_values(const winograd *c, const float *u, int64_t xi, int64_t k
 
 /* The products of one xi and block of k. */
 static void multiply_one(const winograd *c, const float *left, const float *right, int64_t depth,
-                         float *m, int64_t count, trmi_tile_store store, trmi_prefetch soon[3],
+                         float *m, int64_t count, trmi_tile_store store, trmi_prefetch soon[AHEAD],
                          const workspace *w) {
     int64_t nr = c->gemm->nr, tiles = (count + c->gemm->mr - 1) / c->gemm->mr;
     trmi_tile tile = {.k = depth, .store = store};
@@ -130,7 +131,7 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
             tile.rows = (int)(count / tiles + (i < count % tiles));
             tile.a = left + row * TRMI_TILE_STRIDE;
             tile.row_offset = w->offsets + row;
-            c->gemm->tile_rows(&tile, &soon[soon[0].lines > 0 ? 0 : soon[1].lines > 0 ? 1 : 2]);
+            c->gemm->tile_rows(&tile, trmi_prefetch_next(soon, AHEAD));
             row += tile.rows;
         }
     }
@@ -139,7 +140,7 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
 static void multiply(const winograd *c, const float *u, int64_t count, trmi_prefetch next_input,
                      const workspace *w) {
     int64_t steps = XI * c->k_blocks;
-    trmi_prefetch soon[3] = {{0}, {0}, next_input};
+    trmi_prefetch soon[AHEAD] = {{0}, {0}, next_input};
     for (int64_t i = 0; i < steps; i++) {
         int64_t xi = i / c->k_blocks, k = i % c->k_blocks;
         if (i + 1 < steps) {

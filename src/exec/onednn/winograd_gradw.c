@@ -23,7 +23,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4 };
+enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 3 };
 enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z */
 
 typedef struct winograd_gradw {
@@ -99,16 +99,8 @@ static void transform(const winograd_gradw *c, const trmi_conv_args *args, const
 /* ---- products --------------------------------------------------------------------------------------- */
 
 typedef struct ahead {
-    trmi_prefetch part[3];
-    int at;
+    trmi_prefetch part[AHEAD];
 } ahead;
-
-static trmi_prefetch *next_of(ahead *a) {
-    while (a->at < 2 && a->part[a->at].lines == 0) {
-        a->at++;
-    }
-    return &a->part[a->at];
-}
 
 /* S of one xi, `rows` x `columns`, over `count` tiles of V. */
 static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t xi, int64_t rows,
@@ -125,7 +117,7 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
             tile.rows = (int)(rows / tiles + (i < rows % tiles));
             tile.a = v + row;
             tile.c = s + row * c->columns + j * nr;
-            c->gemm->tile_cols(&tile, next_of(soon));
+            c->gemm->tile_cols(&tile, trmi_prefetch_next(soon->part, AHEAD));
             row += tile.rows;
         }
     }
