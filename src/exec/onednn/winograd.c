@@ -39,6 +39,7 @@ typedef struct winograd {
 typedef struct workspace {
     float *v, *m, *taps, *zero;
     int64_t *offsets;
+    int32_t *places; /* of the block's tiles in V and M */
 } workspace;
 
 static workspace workspace_of(const winograd *c, char *scratch) {
@@ -48,6 +49,7 @@ static workspace workspace_of(const winograd *c, char *scratch) {
     w.taps = w.m + XI * c->m_xi;
     w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
     w.offsets = (int64_t *)(w.zero + trmi_round_up(c->tiles.in_c, 16));
+    w.places = (int32_t *)(w.offsets + c->block);
     memset(w.zero, 0, (size_t)c->tiles.in_c * sizeof(float));
     for (int64_t i = 0; i < c->block; i++) {
         w.offsets[i] = i * c->ldm;
@@ -99,10 +101,12 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
     trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
     for (int64_t t = 0; t < count; t++) {
         const void *pixels[TRMI_WINO_IN];
+        int ry, rx;
+        trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {
-            c->isa->input(w->v + k * c->v_block + t * TRMI_TILE_STRIDE, c->v_xi, pixels, type,
-                          k * TRMI_TILE_K, k_of(c, k));
+            c->isa->input(w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, c->v_xi, pixels, type,
+                          k * TRMI_TILE_K, k_of(c, k), ry, rx);
         }
     }
 }
@@ -137,18 +141,22 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
     }
 }
 
-static void multiply(const winograd *c, const float *u, int64_t count, trmi_prefetch next_input,
-                     const workspace *w) {
+static void multiply(const winograd *c, const float *u, const trmi_winograd_order *order,
+                     trmi_prefetch next_input, const workspace *w) {
     int64_t steps = XI * c->k_blocks;
     trmi_prefetch soon[AHEAD] = {{0}, {0}, next_input};
     for (int64_t i = 0; i < steps; i++) {
         int64_t xi = i / c->k_blocks, k = i % c->k_blocks;
+        int64_t first, end;
+        trmi_winograd_span(&c->tiles, order, xi, &first, &end);
         if (i + 1 < steps) {
-            next_values(c, u, (i + 1) / c->k_blocks, (i + 1) % c->k_blocks, count, w, soon);
+            next_values(c, u, (i + 1) / c->k_blocks, (i + 1) % c->k_blocks,
+                        order->begin[TRMI_WINO_CLASSES], w, soon);
         }
-        multiply_one(c, w->v + xi * c->v_xi + k * c->v_block,
+        multiply_one(c, w->v + xi * c->v_xi + k * c->v_block + first * TRMI_TILE_STRIDE,
                      u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, k_of(c, k),
-                     w->m + xi * c->m_xi, count, k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon, w);
+                     w->m + xi * c->m_xi + first * c->ldm, end - first,
+                     k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon, w);
     }
 }
 
@@ -157,8 +165,10 @@ static void transform_output(const winograd *c, void *output, const float *bias,
     trm_dtype type = c->tiles.out_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
     for (int64_t t = 0; t < count; t++) {
         void *pixels[TRMI_WINO_OUT];
+        int ry, rx;
+        trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_outputs(&c->tiles, first + t, output, NULL, pixels);
-        c->isa->output(pixels, type, 0, c->tiles.out_c, w->m + t * c->ldm, c->m_xi, bias);
+        c->isa->output(pixels, type, 0, c->tiles.out_c, w->m + w->places[t] * c->ldm, c->m_xi, bias, ry, rx);
     }
 }
 
@@ -177,10 +187,11 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
         for (int64_t b = 0; b < c->blocks; b++) {
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
+            trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w.places);
             transform_input(c, input, first, count, &w);
             trmi_prefetch next = trmi_winograd_input_ahead(&c->tiles, input, first + count,
                                                            c->tiles.count * (b + 2) / c->blocks - 1);
-            multiply(c, u, count, next, &w);
+            multiply(c, u, &order, next, &w);
             transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
     }
@@ -197,7 +208,7 @@ static double winograd_guess(const trmi_conv_problem *p, int threads) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = 2.0 * XI * tiles * c * o / 170e9;
+    double products = trmi_winograd_work(p) / 170e9;
     double transforms = tiles * (c + o) * 7 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
@@ -237,7 +248,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->m_xi = c->block * c->ldm;
     c->shared_floats = XI * c->u_xi;
     c->thread_floats = trmi_round_up(XI * (c->v_xi + c->m_xi) + 9 * SLICE * TRMI_TILE_NR_MAX +
-                                         trmi_round_up(c->tiles.in_c, 16) + 2 * c->block, 16);
+                                         trmi_round_up(c->tiles.in_c, 16) + 3 * c->block, 16);
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;
     return TRM_OK;

@@ -1,5 +1,10 @@
 /* exec/onednn/winograd.h: what the Winograd convolutions of all directions share: the cut of images
- * into 4x4 output tiles with their 6x6 input patches. */
+ * into 4x4 output tiles with their 6x6 input patches. Tiles at the edges have fewer products: a block of tiles
+ * is kept in the order
+ *
+ *      lower edge | inside | right edge | corner
+ *
+ * so that the tiles of every xi are neighbours. */
 #ifndef TRMI_EXEC_ONEDNN_WINOGRAD_H
 #define TRMI_EXEC_ONEDNN_WINOGRAD_H
 
@@ -12,13 +17,28 @@ typedef struct trmi_winograd_tiles {
     int64_t in_bytes, out_bytes; /* of an element */
     int64_t pad_y, pad_x;        /* tile (i, j) begins at input (4 i - pad_y, 4 j - pad_x) */
     int64_t rows, columns, count; /* tiles per image, tiles in all */
+    int edge_y, edge_x;           /* outputs of the last tile of a column, of a row: 2, 3 or 4 */
 } trmi_winograd_tiles;
+
+enum { TRMI_WINO_LOWER, TRMI_WINO_INSIDE, TRMI_WINO_RIGHT, TRMI_WINO_CORNER, TRMI_WINO_CLASSES };
+/* Where the tiles of a class begin in the block; the last entry is their number. */
+typedef struct trmi_winograd_order {
+    int64_t begin[TRMI_WINO_CLASSES + 1];
+} trmi_winograd_order;
 
 /* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
 bool trmi_winograd_can(const trmi_conv_problem *p);
-/* Multiply-adds of the 36 products per tile; the transforms are not counted. */
+/* Multiply-adds of the products; the transforms are not counted. */
 double trmi_winograd_work(const trmi_conv_problem *p);
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p);
+/* Outputs of a tile in each dimension. */
+void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx);
+/* The order of tiles first .. first + count - 1: places[i] of tile first + i. */
+trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t first, int64_t count,
+                                          int32_t *places);
+/* The places that have a product `xi`: begin .. end - 1. */
+void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order *order, int64_t xi,
+                        int64_t *begin, int64_t *end);
 /* The patch's pixels; `zero` (in_c elements of zero) stands for those outside. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
                          const void *zero, const void *pixels[TRMI_WINO_IN]);

@@ -43,6 +43,7 @@ typedef struct winograd_gradw {
 typedef struct workspace {
     float *v, *z, *zero;
     int64_t *offsets;
+    int32_t *places; /* of the chunk's tiles in V and Z */
 } workspace;
 
 static workspace workspace_of(const winograd_gradw *c, char *scratch) {
@@ -53,6 +54,7 @@ static workspace workspace_of(const winograd_gradw *c, char *scratch) {
     w.zero = c->together ? own : own + c->values;
     int64_t zeros = trmi_max_i64(c->problem.c, c->problem.o);
     w.offsets = (int64_t *)(w.zero + trmi_round_up(zeros, 16));
+    w.places = (int32_t *)(w.offsets + TRMI_TILE_COLS);
     memset(w.zero, 0, (size_t)zeros * sizeof(float));
     for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
         w.offsets[i] = i * c->columns;
@@ -75,23 +77,26 @@ static int64_t columns_of(const winograd_gradw *c, int64_t column) {
     return trmi_min_i64(c->columns, c->problem.o - column);
 }
 
-/* Tiles first .. first + count - 1 become V's and Z's tiles from `at` on. */
+/* Tiles first .. first + count - 1, which are the chunk's from `at` on, become V and Z. */
 static void transform(const winograd_gradw *c, const trmi_conv_args *args, const part *p, int64_t first,
                       int64_t count, int64_t at, const workspace *w) {
     int64_t nr = c->gemm->nr, columns = columns_of(c, p->column);
     for (int64_t t = 0; t < count; t++) {
         const void *in[TRMI_WINO_IN];
         void *out[TRMI_WINO_OUT];
+        int64_t to = w->places[at + t];
+        int ry, rx;
+        trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, args->image, w->zero, in);
         for (int64_t i = 0; i < p->row_blocks; i++) {
-            c->isa->input(w->v + i * c->v_block + (at + t) * (ROWS + PAD), c->v_xi, in,
-                          c->problem.image_type, (p->row_block + i) * ROWS, rows_of(c, p->row_block + i));
+            c->isa->input(w->v + i * c->v_block + to * (ROWS + PAD), c->v_xi, in, c->problem.image_type,
+                          (p->row_block + i) * ROWS, rows_of(c, p->row_block + i), ry, rx);
         }
         trmi_winograd_outputs(&c->tiles, first + t, args->result, w->zero, out);
         for (int64_t j = 0; j * nr < columns; j++) {
-            c->isa->gradient(w->z + j * c->z_panel + (at + t) * nr, c->z_xi, (const void *const *)out,
+            c->isa->gradient(w->z + j * c->z_panel + to * nr, c->z_xi, (const void *const *)out,
                              c->problem.result_type, p->column + j * nr,
-                             trmi_min_i64(nr, columns - j * nr));
+                             trmi_min_i64(nr, columns - j * nr), ry, rx);
         }
     }
 }
@@ -102,16 +107,19 @@ typedef struct ahead {
     trmi_prefetch part[AHEAD];
 } ahead;
 
-/* S of one xi, `rows` x `columns`, over `count` tiles of V. */
+/* S of one xi, `rows` x `columns`, over the tiles of V that have it. No tile: the sums are zero. */
 static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t xi, int64_t rows,
-                     int64_t columns, int64_t count, bool add, ahead *soon, const workspace *w) {
+                     int64_t columns, const trmi_winograd_order *order, bool add, ahead *soon,
+                     const workspace *w) {
+    int64_t first, end;
+    trmi_winograd_span(&c->tiles, order, xi, &first, &end);
     int64_t nr = c->gemm->nr, tiles = (rows + c->gemm->mr - 1) / c->gemm->mr;
-    trmi_tile tile = {.a_stride = ROWS + PAD, .b_stride = nr, .k = count, .row_offset = w->offsets,
+    trmi_tile tile = {.a_stride = ROWS + PAD, .b_stride = nr, .k = end - first, .row_offset = w->offsets,
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
-    v += xi * c->v_xi;
+    v += xi * c->v_xi + first * (ROWS + PAD);
     s += xi * ROWS * c->columns;
     for (int64_t j = 0; j * nr < columns; j++) {
-        tile.b = w->z + xi * c->z_xi + j * c->z_panel;
+        tile.b = w->z + xi * c->z_xi + j * c->z_panel + first * nr;
         tile.columns = (int)trmi_min_i64(nr, columns - j * nr);
         for (int64_t i = 0, row = 0; i < tiles; i++) {
             tile.rows = (int)(rows / tiles + (i < rows % tiles));
@@ -140,10 +148,11 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
             soon.part[0] = trmi_winograd_input_ahead(&c->tiles, args->image, next, last);
             soon.part[1] = trmi_winograd_output_ahead(&c->tiles, args->result, next, last);
         }
+        trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, next - first, w->places);
         transform(c, args, &p, first, next - first, 0, w);
         for (int64_t xi = 0; xi < XI; xi++) {
-            multiply(c, s, w->v, xi, rows_of(c, p.row_block), columns_of(c, p.column), next - first,
-                     i > 0, &soon, w);
+            multiply(c, s, w->v, xi, rows_of(c, p.row_block), columns_of(c, p.column), &order, i > 0,
+                     &soon, w);
         }
     }
 }
@@ -185,6 +194,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
     const part all = {0, c->row_blocks, 0};
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = c->tiles.count * i / parts, count = c->tiles.count * (i + 1) / parts - first;
+        trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < count; t += GROUP) {
             transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
@@ -194,7 +204,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
             ahead soon = values_of(c, s, t + 1, count, i > 0, w);
             int64_t xi = t / c->row_blocks, block = t % c->row_blocks;
             multiply(c, s + block * c->s_block, w->v + block * c->v_block, xi, rows_of(c, block),
-                     c->problem.o, count, i > 0, &soon, w);
+                     c->problem.o, &order, i > 0, &soon, w);
         }
     }
 }
@@ -251,7 +261,7 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = 2.0 * XI * tiles * c * o / 150e9;
+    double products = trmi_winograd_work(p) / 150e9;
     double transforms = tiles * (c + o) * 6 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
@@ -287,7 +297,7 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     c->values = trmi_round_up(v_blocks * c->v_block + XI * c->z_xi, 16);
     c->shared_floats = c->splits * c->s_split + (c->together ? c->values : 0);
     c->thread_floats = (c->together ? 0 : c->values) + trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
-                       2 * TRMI_TILE_COLS;
+                       2 * TRMI_TILE_COLS + trmi_round_up(c->block, 16);
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;
     return TRM_OK;

@@ -4,7 +4,9 @@
  *   y = A' [ (G g G') . (B' d B) ] A       d 6x6 input patch, g 3x3 weights, y 4x4 outputs
  *   gradient of g: G' [ (B' d B) . (A dy A') ] G
  *
- * The 36 products are called xi = 0 .. 35 (row-major in the 6x6).
+ * The 36 products are called xi = 0 .. 35 (row-major in the 6x6). A tile at the lower or right edge of an image
+ * may have only ry x rx outputs, each of 2 to 4, and then uses (ry + 2) x (rx + 2) pixels and xi: in each dimension
+ * the points 0 .. r and 5.
  */
 #ifndef TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
 #define TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
@@ -22,13 +24,13 @@ typedef struct trmi_winograd_isa {
     int channels; /* counts below are multiples of this */
     /* B' d B: to[xi * stride + c] from pixel i's channels first .. first + count - 1. */
     void (*input)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN], trm_dtype type,
-                  int64_t first, int64_t count);
+                  int64_t first, int64_t count, int ry, int rx);
     /* A dy A': the same from the 4x4 pixels of an output tile's gradient. */
     void (*gradient)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                     trm_dtype type, int64_t first, int64_t count);
+                     trm_dtype type, int64_t first, int64_t count, int ry, int rx);
     /* A' m A: pixel i's channels from m[xi * stride + c], plus bias; NULL pixels are outside. */
     void (*output)(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
-                   const float *m, int64_t stride, const float *bias);
+                   const float *m, int64_t stride, const float *bias, int ry, int rx);
     /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
     void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
     /* G' s G: to[t * tap + i] from s[xi * stride + i], which are sums over `terms` copies `term`

@@ -9,6 +9,12 @@ bool trmi_winograd_can(const trmi_conv_problem *p) {
            p->c % 16 == 0 && p->o % 16 == 0 && p->oh * p->ow > 4;
 }
 
+/* One output is made as two, of which one lies outside. */
+static int edge_of(int64_t outputs) {
+    int rest = (int)(outputs % 4);
+    return rest == 0 ? 4 : rest == 1 ? 2 : rest;
+}
+
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p) {
     bool data = p->direction == TRMI_CONV_DATA;
     trm_dtype in = data ? p->result_type : p->image_type, out = data ? p->image_type : p->result_type;
@@ -22,6 +28,8 @@ void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p
     t->rows = (t->out_h + 3) / 4;
     t->columns = (t->out_w + 3) / 4;
     t->count = t->n * t->rows * t->columns;
+    t->edge_y = edge_of(t->out_h);
+    t->edge_x = edge_of(t->out_w);
 }
 
 /* First pixel of a tile. */
@@ -32,6 +40,46 @@ typedef struct place {
 static place place_of(const trmi_winograd_tiles *t, int64_t tile) {
     int64_t area = t->rows * t->columns, rest = tile % area;
     return (place){tile / area, rest / t->columns * 4, rest % t->columns * 4};
+}
+
+void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx) {
+    place at = place_of(t, tile);
+    *ry = at.y == (t->rows - 1) * 4 ? t->edge_y : 4;
+    *rx = at.x == (t->columns - 1) * 4 ? t->edge_x : 4;
+}
+
+static int class_of(const trmi_winograd_tiles *t, int64_t tile) {
+    int ry, rx;
+    trmi_winograd_size(t, tile, &ry, &rx);
+    return ry < 4 ? (rx < 4 ? TRMI_WINO_CORNER : TRMI_WINO_LOWER)
+                  : rx < 4 ? TRMI_WINO_RIGHT : TRMI_WINO_INSIDE;
+}
+
+trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t first, int64_t count,
+                                          int32_t *places) {
+    trmi_winograd_order order = {{0}};
+    int64_t next[TRMI_WINO_CLASSES];
+    for (int64_t i = 0; i < count; i++) {
+        order.begin[class_of(t, first + i) + 1]++;
+    }
+    for (int k = 0; k < TRMI_WINO_CLASSES; k++) {
+        next[k] = order.begin[k];
+        order.begin[k + 1] += order.begin[k];
+    }
+    for (int64_t i = 0; i < count; i++) {
+        places[i] = (int32_t)next[class_of(t, first + i)]++;
+    }
+    return order;
+}
+
+/* Has a tile of r outputs this point? (winograd_isa.h) */
+static bool has_point(int r, int64_t point) { return point == 5 || point <= r; }
+
+void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order *order, int64_t xi,
+                        int64_t *begin, int64_t *end) {
+    bool lower = has_point(t->edge_y, xi / 6), right = has_point(t->edge_x, xi % 6);
+    *begin = order->begin[lower ? TRMI_WINO_LOWER : TRMI_WINO_INSIDE];
+    *end = order->begin[!right ? TRMI_WINO_RIGHT : lower ? TRMI_WINO_CLASSES : TRMI_WINO_CORNER];
 }
 
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
@@ -86,5 +134,6 @@ void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *out
 double trmi_winograd_work(const trmi_conv_problem *p) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p);
-    return 2.0 * TRMI_WINO_XI * (double)t.count * (double)p->c * (double)p->o;
+    double y = (double)((t.rows - 1) * 6 + t.edge_y + 2), x = (double)((t.columns - 1) * 6 + t.edge_x + 2);
+    return 2.0 * (double)t.n * y * x * (double)p->c * (double)p->o;
 }
