@@ -237,6 +237,7 @@ typedef struct trm_parallel_info {
                                the slices of parameters */
     double step_seconds;    /* all steps so far: forward, backward, update */
     bool one_copy; /* of the parameters for all ranks: shard_optimizer, processes of one host */
+    int32_t casts; /* of parameters to bfloat16 that are there once, too, and made behind the update */
     double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);

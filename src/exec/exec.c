@@ -131,14 +131,17 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
                          (double)present / 1e9);
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        bool ranks = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD;
+        bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST; /* of rank 0 for all */
+        bool ranks = first || a == TRMI_ARENA_GRAD;
         bool shared = exec->share != NULL && (a == TRMI_ARENA_PARAM || a == TRMI_ARENA_STATE);
         size_t bytes = (size_t)p->arena_bytes[a];
         if (shared) {
             exec->env.arena[a] = exec->share->env.arena[a];
+        } else if (a == TRMI_ARENA_CAST && bytes == 0) {
+            continue;
         } else if (ranks && options->arena_alloc != NULL) {
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
-        } else if (a == TRMI_ARENA_PARAM && options->lanes == 0 && trmi_parallel_waits_for_first(exec)) {
+        } else if (first && options->lanes == 0 && trmi_parallel_waits_for_first(exec)) {
             continue;
         } else if (ranks && exec->parallel != NULL) {
             exec->env.arena[a] = trmi_parallel_memory(exec->parallel, bytes, err);
@@ -223,6 +226,9 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
         TRMI_TRY(move_to_shared(exec, err));
     }
     exec->overhead_bytes = trmi_os_resident_bytes() - before;
+    if (options->lanes == 0 && options->arena_alloc == NULL) {
+        TRMI_TRY(trmi_parallel_place_casts(exec, err));
+    }
     TRMI_TRY(take_memory(exec, options, err));
     before = trmi_os_resident_bytes();
     TRMI_TRY(bind_kernels(exec, options, err));
@@ -313,9 +319,13 @@ void trm_exec_destroy(trm_exec *exec) {
 /* ---- run ------------------------------------------------------------------------------------------ */
 
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    const uint8_t *made = p != NULL && p->casts_fresh ? p->casts : NULL; /* with the last update */
     for (int32_t i = begin; i < end; i++) {
         const trmi_kernel *kernel = &exec->kernels[i];
-        TRMI_TRY(kernel->run(kernel, &exec->env, err));
+        if (made == NULL || made[i] == TRMI_CAST_NONE) {
+            TRMI_TRY(kernel->run(kernel, &exec->env, err));
+        }
     }
     return TRM_OK;
 }
@@ -461,6 +471,10 @@ uint64_t trm_exec_step(const trm_exec *exec) { return exec->env.step; }
 void trm_exec_set_step(trm_exec *exec, uint64_t step) { exec->env.step = step; }
 
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
+    if (exec->parallel != NULL) {
+        exec->parallel->parameters_handed_out = true;
+        exec->parallel->casts_fresh = false;
+    }
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients = exec->accumulator != NULL ? exec->accumulator
                                            : (float *)exec->env.arena[TRMI_ARENA_GRAD];

@@ -35,7 +35,8 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +
                             (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
-                       p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH],
+                       p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +
+                       p->arena_bytes[TRMI_ARENA_CAST],
         .overhead_bytes = overhead_bytes(exec),
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,

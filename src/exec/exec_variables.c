@@ -180,6 +180,7 @@ void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
 
 void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
+    trmi_parallel_parameters_changed(exec);
     if (leaf == NULL) {
         write_part(exec, index, data);
         return;

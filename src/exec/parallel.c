@@ -110,29 +110,46 @@ trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
     return trm_comm_barrier(p->comm, err);
 }
 
-static bool may_share(const trm_exec *exec) {
+bool trmi_parallel_may_share(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
     return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
-           p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL;
+           p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL &&
+           trm_comm_local_size(p->comm) == p->size;
 }
 
-bool trmi_parallel_waits_for_first(const trm_exec *exec) { return may_share(exec) && exec->parallel->rank != 0; }
+bool trmi_parallel_waits_for_first(const trm_exec *exec) {
+    return trmi_parallel_may_share(exec) && exec->parallel->rank != 0;
+}
 
-trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    if (!may_share(exec)) {
-        return TRM_OK;
+void trmi_parallel_parameters_changed(trm_exec *exec) {
+    if (exec->parallel != NULL) {
+        exec->parallel->casts_fresh = false;
     }
-    char **own = &exec->env.arena[TRMI_ARENA_PARAM];
+}
+
+/* Rank 0's arena for all, or where that cannot be each rank its own. */
+static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    char **own = &exec->env.arena[arena];
+    size_t bytes = (size_t)exec->program->arena_bytes[arena];
     void *first;
-    size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM];
-    TRMI_TRY(check_same(exec, err));
     TRMI_TRY(trm_comm_reach_first(p->comm, *own, bytes, &first, err));
     p->common = first != NULL;
     if (p->rank != 0 && *own == NULL) {
         *own = p->common ? first : trmi_parallel_memory(p, bytes, err);
     }
     return *own != NULL ? TRM_OK : TRM_NOMEM;
+}
+
+trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
+    if (!trmi_parallel_may_share(exec)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(check_same(exec, err));
+    if (exec->program->arena_bytes[TRMI_ARENA_CAST] > 0) {
+        TRMI_TRY(share_arena(exec, TRMI_ARENA_CAST, err));
+    }
+    return share_arena(exec, TRMI_ARENA_PARAM, err);
 }
 
 void trmi_parallel_close(trm_exec *exec) {
@@ -319,6 +336,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
     if (p == NULL || p->shard != NULL) {
         return TRM_OK;
     }
+    trmi_parallel_parameters_changed(exec);
     TRMI_TRY(broadcast_initial(exec, err));
     TRMI_TRY(trm_exec_gather_slots(exec, err));
     TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_SLOT, err));
@@ -431,6 +449,7 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     *out = (trm_parallel_info){.rank = p->rank,
                                .size = p->size,
                                .one_copy = p->common,
+                               .casts = p->common ? p->casts_count : 0,
                                .buckets = p->ranges_count,
                                .alpha = p->alpha,
                                .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,

@@ -33,6 +33,8 @@ typedef struct trmi_agreed {
     float loss, flag, spare[2];
 } trmi_agreed;
 
+typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
+
 typedef struct trmi_parallel {
     trm_parallel_options options; /* lists are copies */
     trm_comm *comm;
@@ -56,6 +58,10 @@ typedef struct trmi_parallel {
     trm_request *agreement;
     void *shared[8];
     bool common; /* PARAM is rank 0's memory on all ranks, each writes its slice */
+    uint8_t *casts; /* by step, a trmi_cast: parallel_casts.c; NULL = none */
+    int32_t casts_count;
+    bool casts_fresh; /* they are those of the parameters as they are */
+    bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
     int32_t shared_count;
     float flag; /* of this rank, for the next step */
     bool valid; /* agreed holds the last step's */
@@ -80,8 +86,16 @@ void trmi_parallel_close(struct trm_exec *exec);
 
 /* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
  * Until then the others that may get it have none. */
+bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
 trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err);
+
+/* parallel_casts.c: casts of parameters find their place in CAST, before memory is taken; and are made by all
+ * ranks together, collectively, once all slices of PARAM are updated. */
+trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
+trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
+/* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
+void trmi_parallel_parameters_changed(struct trm_exec *exec);
 
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
  * which releases them in `after`. */

@@ -253,5 +253,5 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
     }
     p->exposed_seconds += trmi_os_now() - begin;
-    return TRM_OK;
+    return p->common ? trmi_parallel_run_casts(exec, err) : TRM_OK;
 }

@@ -324,6 +324,31 @@ static void processes_share_parameters(void **state) {
     drop(whole);
 }
 
+/* Of mixed precision they have one bfloat16 copy, too, which all make together behind the update. */
+static void processes_share_casts(void **state) {
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1},
+        {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3}};
+    for (int i = 0; i < 6; i++) {
+        setup s = momentum(NULL);
+        s.options.optimizer = optimizers[i % 3];
+        s.options.precision = TRM_PRECISION_MIXED;
+        s.options.accumulate = 1 + i / 3;
+        shared *whole = play_ok(s, 3);
+        s.options.parallel.shard_optimizer = true;
+        s.own_seeds = true;
+        shared *slices = play(s, 3, true);
+        for (int r = 0; r < 3; r++) {
+            CHECK_OK(slices->of[r].status, slices->of[r].error);
+        }
+        assert_true(slices->of[1].info.casts >= 3 && whole->of[1].info.casts == 0);
+        same_bits(whole, slices, 3, "one copy of the casts");
+        drop(slices);
+        drop(whole);
+    }
+}
+
 static void every_cut_has_the_same_bits(void **state) {
     static const int32_t list[] = {2, 3, 7};
     for (int n = 2; n <= 3; n++) {
@@ -450,6 +475,7 @@ int main(void) {
         cmocka_unit_test(processes_and_groups_and_sums),
         cmocka_unit_test(a_sharded_optimizer_has_the_same_bits),
         cmocka_unit_test(processes_share_parameters),
+        cmocka_unit_test(processes_share_casts),
         cmocka_unit_test(every_cut_has_the_same_bits),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),

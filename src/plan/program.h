@@ -27,6 +27,7 @@ typedef enum trmi_arena_id {
     TRMI_ARENA_CONSTANT,
     TRMI_ARENA_ACTIVATION, /* planned by liveness; values share bytes over time */
     TRMI_ARENA_SCRATCH,    /* inside one step */
+    TRMI_ARENA_CAST,       /* bfloat16 copies of PARAM that the ranks of a host share; empty as planned */
     TRMI_ARENAS
 } trmi_arena_id;
 

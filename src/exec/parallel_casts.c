@@ -1,0 +1,90 @@
+/* Mixed precision on the ranks of one host: bfloat16 copies of the parameters, once for all of them.
+ *
+ *      update       [slice][slice][slice]      each rank its slice of PARAM
+ *      barrier
+ *      casts        [conv1, fc] [layer4] ...   each rank some of the parameters, whole
+ *      barrier
+ *      forward      skips those steps
+ *
+ * Without it each rank would convert all of them before each batch: with 8 ranks and small batches an eighth of a
+ * step. The kernels and what they read are the same, so the bits are. */
+#include "exec/exec.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+/* Is it read as it was made? Views, and what writes in its place, go by its name, too. */
+static bool has_alias(const trm_program *p, int32_t buffer) {
+    for (int32_t i = 1; i < p->buffers_count; i++) {
+        if (p->buffers[i].alias_of == buffer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
+    if (s->kind != TRMI_STEP_OP || s->op_kind != TRMI_OP_CAST || s->outputs[0] == 0) {
+        return false;
+    }
+    const trmi_buffer *from = &p->buffers[s->inputs[0]], *to = &p->buffers[s->outputs[0]];
+    return from->arena == TRMI_ARENA_PARAM && to->arena == TRMI_ARENA_ACTIVATION && to->alias_of == 0 &&
+           !has_alias(p, s->outputs[0]);
+}
+
+trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
+    trm_program *p = exec->program;
+    trmi_parallel *ranks = exec->parallel;
+    int64_t bytes = 0;
+    if (!trmi_parallel_may_share(exec)) {
+        return TRM_OK;
+    }
+    ranks->casts = trmi_arena_alloc(&exec->memory, (size_t)p->steps_count + 1);
+    int64_t *loads = trmi_arena_alloc(&exec->memory, (size_t)ranks->size * sizeof *loads);
+    if (ranks->casts == NULL || loads == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the casts of %d ranks", ranks->size);
+    }
+    memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
+    memset(loads, 0, (size_t)ranks->size * sizeof *loads);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        if (!is_cast_of_parameter(p, &p->steps[i])) {
+            continue;
+        }
+        trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];
+        int32_t least = 0;
+        for (int32_t r = 1; r < ranks->size; r++) {
+            least = loads[r] < loads[least] ? r : least;
+        }
+        loads[least] += to->bytes;
+        ranks->casts[i] = least == ranks->rank ? TRMI_CAST_MINE : TRMI_CAST_OTHERS;
+        ranks->casts_count++;
+        to->arena = TRMI_ARENA_CAST;
+        to->offset = bytes;
+        bytes += (to->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+    p->arena_bytes[TRMI_ARENA_CAST] = bytes;
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_run_casts(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    if (exec->program->arena_bytes[TRMI_ARENA_CAST] == 0) {
+        return TRM_OK;
+    }
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        if (p->casts[i] == TRMI_CAST_MINE) {
+            TRMI_TRY(exec->kernels[i].run(&exec->kernels[i], &exec->env, err));
+        }
+    }
+    const trm_collective meet = {.kind = TRM_BARRIER, .tag = "casts of parameters"};
+    double begin = trmi_os_now();
+    TRMI_TRY(trm_comm_run(p->comm, &meet, err));
+    p->exposed_seconds += trmi_os_now() - begin;
+    p->casts_fresh = !p->parameters_handed_out; /* a rank alone may know that */
+    return TRM_OK;
+}
