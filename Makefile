@@ -28,10 +28,11 @@ test:
 	@$(MAKE) --no-print-directory build
 	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
 
+# All tests under the address and undefined-behaviour sanitizers, or under the thread sanitizer (ROOMS="comm ps" for some).
 asan tsan:
-	@tools/deps.sh test
-	@cmake --preset $@ > /dev/null && cmake --build --preset $@ -j$(JOBS)
-	@tools/sanitize.sh $@
+	@tools/deps.sh $(if $(filter tsan,$@),tsan,test)
+	@cmake --preset $@ > /dev/null && cmake --build --preset $@ -j$(JOBS) -- --no-print-directory -s
+	@tools/sanitize.sh $@ $(ROOMS)
 
 install: build
 	@cmake --install $(BUILD)

@@ -1,6 +1,16 @@
 # One program per *_test.c, beside the code (src/) or across rooms (tests/). Each is one CTest.
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
+# Seconds that a test may take: a sanitizer makes it several times slower.
+set(TEST_SECONDS 600)
+set(FUZZ_SECONDS 120)
+set(SCRIPT_SECONDS 300)
+if(TRIREME_SANITIZE)
+  set(TEST_SECONDS 3000)
+  set(FUZZ_SECONDS 600)
+  set(SCRIPT_SECONDS 3000)
+endif()
+
 function(trireme_test source)
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(folder ${source} DIRECTORY)
@@ -13,7 +23,7 @@ function(trireme_test source)
   target_link_libraries(${name} PRIVATE trireme_static PkgConfig::CMOCKA)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${room}/${name} COMMAND ${name})
-  set_tests_properties(${room}/${name} PROPERTIES TIMEOUT 600 LABELS ${room}
+  set_tests_properties(${room}/${name} PROPERTIES TIMEOUT ${TEST_SECONDS} LABELS ${room}
                        ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
@@ -44,7 +54,7 @@ foreach(source IN LISTS fuzz_sources)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(NOT TRIREME_LIBFUZZER)
     add_test(NAME fuzz/${name} COMMAND ${name} 3000)
-    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT 120 LABELS fuzz)
+    set_tests_properties(fuzz/${name} PROPERTIES TIMEOUT ${FUZZ_SECONDS} LABELS fuzz)
   endif()
 endforeach()
 
@@ -53,7 +63,7 @@ file(GLOB script_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.sh)
 foreach(script IN LISTS script_tests)
   get_filename_component(name ${script} NAME_WE)
   add_test(NAME script/${name} COMMAND bash ${script})
-  set_tests_properties(script/${name} PROPERTIES TIMEOUT 300 LABELS script SKIP_RETURN_CODE 77
+  set_tests_properties(script/${name} PROPERTIES TIMEOUT ${SCRIPT_SECONDS} LABELS script SKIP_RETURN_CODE 77
     ENVIRONMENT "TRIREME=${CMAKE_BINARY_DIR}/trireme;TRIREME_SOURCE=${CMAKE_SOURCE_DIR};TRIREME_BUILD=${CMAKE_BINARY_DIR};OMP_WAIT_POLICY=passive")
 endforeach()
 

@@ -1,11 +1,16 @@
 #!/usr/bin/env bash
 # Installs what is missing from Debian's (or Ubuntu's) packages, or prints the one line to run.
-# Usage: deps.sh build|test
+# Usage: deps.sh build|test|tsan
 set -eu
 build="gcc make cmake pkg-config libdnnl-dev libjansson-dev libturbojpeg0-dev libpng-dev libssl-dev libxxhash-dev"
 test="$build g++ libcmocka-dev python3 python3-numpy iproute2"
 optional="libucx-dev libhwloc-dev python3-venv python3-pip python3-torch python3-torchvision python3-onnx openmpi-bin libopenmpi-dev mpich libmpich-dev slurm-wlm"
-[ "${1:-build}" = test ] && wanted=$test || wanted=$build
+case ${1:-build} in
+build) wanted=$build ;;
+test) wanted=$test ;;
+tsan) wanted="$test clang libclang-rt-dev libomp-dev" ;;
+*) echo "deps.sh build|test|tsan" >&2; exit 2 ;;
+esac
 
 if ! command -v dpkg-query > /dev/null; then
     exit 0 # another distribution: CMake says what it misses
