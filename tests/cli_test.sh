@@ -94,6 +94,14 @@ json data info --data synth
 json bench data --data synth --synth-train 2000 --repeats 3
 json bench ps --rows 20000 --batch-size 1000 --repeats 3
 json bench ops lenet --batch-size 2 --repeats 3
+json train lenet --data synth --dry-run
+json train lenet --data synth --synth-train 20 --synth-test 10 --batch-size 10 --output "$work/run"
+json eval lenet --checkpoint "$work/run" --data synth --synth-test 10
+json eval lenet --checkpoint "$work/run" --data synth --dry-run
+json export lenet --checkpoint "$work/run" --to safetensors --output "$work/w.safetensors"
+json import lenet --from "$work/w.safetensors" --output "$work/imported"
+json inspect "$work/w.safetensors"
+json data fetch cifar10 --dry-run
 json bench train lenet --batch-size 2 --repeats 3
 python3 - "$work/out" << 'END' || fail "bench train: fields"
 import json, sys
