@@ -394,7 +394,7 @@ static void backup_workers_are_not_waited_for(void **state) {
 static void a_wait_names_whom_it_waits_for(void **state) {
     cluster c = {.servers = 1, .options = {.shards = 1, .mode = TRM_PS_BOUNDED, .workers = 2}};
     start(&c);
-    trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){.timeout_seconds = 0.5}, 0);
+    trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){.timeout_seconds = 0.5 * check_patience()}, 0);
     int32_t table[2];
     declare(client, table);
     trm_error err;
