@@ -56,6 +56,10 @@ expect 0 certificate plan resnet50 --batch-size 32 -n 8 --mesh 8 --loss expand -
     --links "$dir/links" --json
 holds "$(number solve_seconds "$dir/out") < 1 && $(number gap "$dir/out") >= 0" "resnet50 on 8"
 
+expect 0 "data parallel is as good as optimal" plan resnet50 --batch-size 32 -n 8 --mesh 8 --loss expand --image-size 224 --stem imagenet \
+    --links "$dir/links"
+expect 0 "^classes " plan mlp --classes 20000 --batch-size 4 -n 2 --links guess --no-measure
+
 # Thousands of ranks, from a file of links.
 expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 1024 --json \
     --trace "$dir/trace.json"

@@ -192,6 +192,11 @@ static void tell_head(report *r) {
     } else {
         trmi_text_printf(t, "proof         none: this search has no bound (--search optimal has)\n");
     }
+    double gain = info.data_parallel_seconds > 0 ? 1 - info.lower_bound / info.data_parallel_seconds : 1;
+    if (r->p->mode == TRMI_SEARCH_OPTIMAL && gain < 0.02 && info.ranks > 1) {
+        trmi_text_printf(t, "verdict       data parallel is as good as optimal: no plan%s is faster by more than %.2f %%\n",
+                         r->p->options.memory_bytes > 0 ? " that fits" : "", 100 * fmax(0, gain));
+    }
     trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s), %d rounds of search; links %s; operators x "
                      "%.2f\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
                      (int)r->p->rounds, r->p->links.curves_count > 0 ? "measured" : r->p->options.links == NULL ? "guessed" : "given",
