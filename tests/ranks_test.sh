@@ -39,8 +39,14 @@ for way in "--shard-optimizer" "--bucket off" "--bucket 0.05" "--bucket 2,4,"; d
     train --batch-size 8 -n 2 $way > way.json || fail "$way"
     [ "$(losses way.json)" = "$(losses two.json)" ] || fail "$way gives other losses"
 done
-train --batch-size 8 -n 2 --wire bf16 > bf16.json || fail "--wire bf16"
-[ "$(losses bf16.json)" != "$(losses two.json)" ] || fail "--wire bf16 changes nothing"
+for wire in bf16 fp16; do
+    train --batch-size 8 -n 2 --wire $wire > wire.json || fail "--wire $wire"
+    [ "$(losses wire.json)" != "$(losses two.json)" ] || fail "--wire $wire changes nothing"
+done
+train --batch-size 8 -n 2 --precision mixed > one_copy.json || fail "--precision mixed"
+train --batch-size 8 -n 2 --precision mixed --context enable_parallel_optimizer=false > copies.json || fail "copies"
+[ -n "$(losses copies.json)" ] && [ "$(losses one_copy.json)" = "$(losses copies.json)" ] ||
+    fail "one copy of parameters and casts has other losses than one a rank"
 train --batch-size 8 -n 2 --reduce sum > sum.json || fail "--reduce sum"
 [ "$(losses sum.json)" != "$(losses two.json)" ] || fail "--reduce sum changes nothing"
 train --batch-size 16 -n 2 --parallel-mode stand_alone > alone.json || fail "stand_alone"
