@@ -96,6 +96,9 @@ typedef struct trm_parallel_options {
     trm_split split;
     const char *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
     const char *plan; /* text of a plan file (trireme plan --save): strategies by operator; NULL = none */
+    /* Each rank feeds only its own samples, 1/size of the batch: sample i of rank r is sample i * size + r of the whole.
+     * Default: every rank feeds the whole batch. */
+    bool own_samples;
     /* Split, or one rank: results are the same bits under every plan and on any number of ranks and threads, as
      * long as the whole batch is. Sums are made in integers by plain kernels: several times slower. */
     bool exact;

@@ -31,6 +31,7 @@ typedef struct trm_planner_options {
     const char *links;    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks
                              that share this machine */
     const char *plan;     /* text of a plan file: compared as "the given plan", its pins are kept */
+    bool full_batch;      /* the model's data is the batch of all ranks, not of one */
     bool no_measure;      /* operators by the machine's measured rates only */
     bool no_frontier;
     double measure_seconds; /* at most about so long for operators; 0 = 30 */

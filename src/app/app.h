@@ -71,7 +71,7 @@ typedef struct app_options {
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
     int64_t plan_others;
     double plan_straggler, tolerance;
-    bool bitwise;
+    bool bitwise, full_batch;
     int64_t plan_largest;
 } app_options;
 
@@ -209,6 +209,12 @@ int32_t app_rank_count(const app_context *app);
 trm_comm *app_comm(const app_context *app); /* NULL with one rank */
 /* semi_auto_parallel or auto_parallel on many ranks: each reads the whole batch, -n times --batch-size. */
 bool app_splits(app_context *app);
+/* Samples of a step over all ranks, and of one batch of this rank's dataset: --batch-size times the ranks, and
+ * --batch-size, unless the graph is split (then the whole), or --full-batch makes --batch-size the whole. */
+int64_t app_whole_batch(app_context *app);
+int64_t app_read_batch(app_context *app);
+/* Does each rank of a split read its own samples (full_batch=false)? */
+bool app_reads_own(app_context *app);
 /* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
 TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
 /* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */

@@ -55,7 +55,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     const app_options *o = &app->o;
     app_sample s = app_summarise(w->seconds, w->count);
     int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
-    double images = (double)(o->batch_size * batches * app_rank_count(app));
+    double images = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches);
     if (app_rank(app) != 0) {
         return;
     }

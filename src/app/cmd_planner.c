@@ -77,7 +77,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks, .hosts = (int32_t)o->plan_hosts, .mesh = o->plan_mesh,
                                          .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links,
-                                         .plan = p->given, .no_measure = o->plan_no_measure, .no_frontier = simulate,
+                                         .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
                                          .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
                                          .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
@@ -115,6 +115,9 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     trm_status status = begin(app, false, &p, err);
     if (status == TRM_OK && p.planner != NULL) {
         status = tell(app, &p, &info, err);
+    }
+    if (status == TRM_OK && app->o.plan_validate && app->o.full_batch) {
+        status = app_fail(err, TRM_INVALID, "--validate runs batches of a rank: leave --full-batch away");
     }
     if (status == TRM_OK && app->o.plan_validate) {
         status = app_validate(app, p.planner, &p.model, err);

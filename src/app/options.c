@@ -136,6 +136,7 @@ static const app_flag PLANNER[] = {
     {"search", APP_CHOICE, OPTION(plan_search), "optimal|recursive|propagation", "the algorithm (optimal)", 0, 0},
     {"links", APP_TEXT, OPTION(plan_links), "FILE", "links of another machine; 'guess': do not measure this one's", 0, 0},
     {"plan", APP_TEXT, OPTION(plan_given), "FILE", "a plan to compare with; what it pins is kept", 0, 0},
+    {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together, not of one", 0, 0},
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
     {"validate", APP_BOOL, OPTION(plan_validate), NULL, "run the plans and the baselines here and compare", 0, 0},
     {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
@@ -184,6 +185,7 @@ static const app_flag RANKS[] = {
      "the last two split the graph operator by operator (data_parallel with many ranks)", 0, 0},
     {"plan", APP_TEXT, OPTION(split_plan), "FILE", "semi_auto_parallel, auto_parallel: strategies by operator, from trireme plan --save", 0, 0},
     {"mesh", APP_TEXT, OPTION(split_mesh), "AxB", "their mesh of ranks: 2x4 (the plan's; else searched, or one axis)", 0, 0},
+    {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", 0, 0},
     {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},
@@ -213,6 +215,7 @@ static const app_flag VERIFY[] = {
     {"bitwise", APP_BOOL, OPTION(bitwise), NULL, "every bit must be the same (with --deterministic strict)", 0, 0},
     {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "semi_auto_parallel|auto_parallel", "auto_parallel searches the plan (semi_auto_parallel)", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", "as of train (false)", 0, 0},
+    {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"context", APP_TEXT, OPTION(context), "A=B;C=D", "options by MindSpore's names (trireme help context)", 0, 0},
 };

@@ -87,12 +87,13 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
     }
-    bool whole = training && app_splits((app_context *)(uintptr_t)app);
+    app_context *shared = (app_context *)(uintptr_t)app;
+    bool whole = training && app_splits(shared) && !app_reads_own(shared);
     const trm_shapes_options shapes = {.train_count = o->synth_train, .test_count = o->synth_test};
     trm_dataset_spec spec = {.kind = o->dataset,
                                    .path = o->data,
                                    .usage = usage,
-                                   .batch_size = o->batch_size * (whole ? app_rank_count(app) : 1),
+                                   .batch_size = whole ? app_read_batch(shared) : o->batch_size,
                                    .image_size = o->image_size,
                                    .seed = (uint64_t)o->seed,
                                    .shard_count = app->shards > 0 ? app->shards : whole ? 1 : app_rank_count(app),
@@ -108,7 +109,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
 
 trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_error *err) {
     const app_options *o = &app->o;
-    int64_t batch = o->batch_size * (app_splits((app_context *)(uintptr_t)app) ? app_rank_count(app) : 1);
+    int64_t batch = app_read_batch((app_context *)(uintptr_t)app);
     const trm_random_options options = {.count = batch * 64,
                                         .channels = 3,
                                         .height = o->image_size,

@@ -67,7 +67,7 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
     (void)err;
     app_report_state *r = context;
     r->last = *p;
-    int64_t steps = p->epoch_samples / (r->app->o.batch_size * app_rank_count(r->app)) / (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
+    int64_t steps = p->epoch_samples / app_whole_batch(r->app) / (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
     double ms = p->epoch_seconds * 1e3;
     app_note("epoch time: %5.3f ms, per step time: %5.3f ms\n", ms, ms / (double)(steps > 0 ? steps : 1));
     app_json_open();

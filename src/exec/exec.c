@@ -343,7 +343,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     if (exec->parallel != NULL) {
         exec->parallel->valid = false;
     }
-    trmi_shard_take_inputs(exec);
+    TRMI_TRY(trmi_shard_take_inputs(exec, err));
     if (exec->lanes != NULL) {
         return trmi_lanes_forward(exec, err);
     }
@@ -357,7 +357,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     }
     use_threads(exec);
     double begin = trmi_os_now();
-    trmi_shard_take_inputs(exec);
+    TRMI_TRY(trmi_shard_take_inputs(exec, err));
     if (exec->parallel != NULL && exec->lanes == NULL) {
         trm_status status = trmi_parallel_forward_backward(exec, err);
         exec->step_seconds += trmi_os_now() - begin;
@@ -404,8 +404,9 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
                         .shape = b->shape};
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
         if (&exec->program->buffers[exec->program->inputs[i]] == b) {
-            out->data = exec->whole_inputs[i].data;
-            out->shape = exec->whole_inputs[i].leaf->global;
+            const trmi_shard_input *in = &exec->whole_inputs[i];
+            out->data = in->own != NULL ? in->own : in->data;
+            out->shape = trmi_shard_fed_shape(exec, &in->leaf->global);
         }
     }
     return TRM_OK;

@@ -18,6 +18,7 @@
 /* Of a split graph: the whole batch as it is fed, of which this rank takes its part. */
 typedef struct trmi_shard_input {
     void *data;
+    void *own; /* own_samples: what this rank feeds; else NULL */
     const struct trmi_shard_leaf *leaf;
 } trmi_shard_input;
 

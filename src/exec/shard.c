@@ -135,5 +135,6 @@ void trmi_shard_free_wholes(trm_exec *exec) {
     }
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
         trmi_free(exec->whole_inputs[i].data);
+        trmi_free(exec->whole_inputs[i].own);
     }
 }

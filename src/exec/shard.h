@@ -50,8 +50,10 @@ trm_status trmi_shard_gather(struct trm_exec *exec, trm_error *err);
 /* A part of each rank (plain layout), put together on every rank. Collective. */
 trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *leaf, trm_dtype dtype, const void *part,
                                void *whole, trm_error *err);
-/* Takes this rank's parts of what was fed. */
-void trmi_shard_take_inputs(struct trm_exec *exec);
+/* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
+trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
+/* What a caller feeds: the whole batch, or this rank's samples. */
+trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
 trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
 /* Is it cut? NULL when not. */
 const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t variable);

@@ -89,6 +89,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
             status = trmi_shard_plan_check(run->plan, training, exec->parallel->size, err);
             status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
         }
+        run->plan->digest = status == TRM_OK ? trmi_shard_digest(training) : 0;
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
@@ -252,6 +253,50 @@ trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_erro
 
 /* ---- inputs --------------------------------------------------------------------------------------------------------- */
 
+static bool feeds_own(const trm_exec *exec) { return exec->parallel != NULL && exec->parallel->options.own_samples; }
+
+trm_shape trmi_shard_fed_shape(const trm_exec *exec, const trm_shape *global) {
+    trm_shape shape = *global;
+    if (feeds_own(exec) && shape.rank > 0) {
+        shape.dim[0] /= exec->parallel->size;
+    }
+    return shape;
+}
+
+static trm_status make_own(trm_exec *exec, trmi_shard_input *in, const trmi_buffer *b, trm_error *err) {
+    if (!feeds_own(exec)) {
+        return TRM_OK;
+    }
+    const trm_shape *global = &in->leaf->global;
+    if (global->rank < 1 || global->dim[0] % exec->parallel->size != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
+                         "every rank feed the whole batch (full_batch)", b->name,
+                         (long long)(global->rank < 1 ? 1 : global->dim[0]), exec->parallel->size);
+    }
+    trm_shape shape = trmi_shard_fed_shape(exec, global);
+    in->own = trmi_alloc((size_t)trm_shape_count(&shape) * trm_dtype_bytes(b->dtype));
+    return in->own != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+}
+
+/* Samples of all ranks, dealt in turn. */
+static trm_status join_samples(trm_exec *exec, const trmi_shard_input *in, trm_dtype dtype, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t rows = in->leaf->global.dim[0] / p->size, count = trm_shape_count(&in->leaf->global) / p->size;
+    size_t each = (size_t)(count / (rows > 0 ? rows : 1)) * trm_dtype_bytes(dtype);
+    char *all = trmi_alloc((size_t)(count * p->size) * trm_dtype_bytes(dtype));
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+    }
+    const trm_collective op = {.kind = TRM_ALLGATHER, .send = in->own, .recv = all, .count = count, .dtype = dtype,
+                               .tag = "samples"};
+    trm_status status = trm_comm_run(p->comm, &op, err);
+    for (int64_t i = 0; status == TRM_OK && i < rows * p->size; i++) {
+        memcpy((char *)in->data + (size_t)i * each, all + (size_t)(i % p->size * rows + i / p->size) * each, each);
+    }
+    trmi_free(all);
+    return status;
+}
+
 trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (p->leaves_count == 0) {
@@ -266,16 +311,21 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
         exec->whole_inputs[i] = (trmi_shard_input){.data = data, .leaf = leaf};
+        TRMI_TRY(make_own(exec, &exec->whole_inputs[i], b, err));
     }
     return exec->whole_inputs != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
-void trmi_shard_take_inputs(trm_exec *exec) {
+trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
         const trmi_shard_input *in = &exec->whole_inputs[i];
+        if (in->own != NULL) {
+            TRMI_TRY(join_samples(exec, in, b->dtype, err));
+        }
         trmi_shard_copy_box(in->data, &in->leaf->global, &in->leaf->box, exec->env.arena[b->arena] + b->offset,
                             trm_dtype_bytes(b->dtype), false);
     }
+    return TRM_OK;
 }

@@ -167,15 +167,18 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
         trmi_context_id id;
         const char *honoured, *instead;
     } options[] = {
-        {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"},
-        {TRMI_CONTEXT_FULL_BATCH, "true", "every rank reads the whole batch"},
-        {TRMI_CONTEXT_DATASET_STRATEGY, "full_batch", "every rank reads the whole batch"}};
+        {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"}};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         const char *value = text_of(c, options[i].id), *honoured = options[i].honoured;
         if (is_set(c, options[i].id) && (honoured == NULL || strcmp(value, honoured) != 0)) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out yet: %s",
                              trmi_context_rows[options[i].id].name, value, options[i].instead);
         }
+    }
+    const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
+    if (strcmp(cuts, "data_parallel") != 0 && strcmp(cuts, "full_batch") != 0) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "dataset_strategy %.60s: data_parallel and full_batch are carried out; how inputs "
+                         "are cut is for the plan to say", cuts);
     }
     return TRM_OK;
 }
@@ -252,6 +255,10 @@ static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error 
     return TRM_OK;
 }
 
+static bool said(const trm_context *c, trmi_context_id id, const char *value) {
+    return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
+}
+
 /* Plans come from files and go to files. */
 static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     enum { MOST = 1 << 20 };
@@ -285,6 +292,8 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .split = !many              ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
+        parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
+                                         said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel"));
         fusion_of(c, parallel);
         TRMI_TRY(strategy_of(c, parallel, err));
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));

@@ -66,7 +66,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "how a plan is searched for"),
     [TRMI_CONTEXT_LOSS_REPEATED_MEAN] = BOOL("loss_repeated_mean", NULL, "true", PLANS,
         "gradients of an operator computed on several ranks alike are divided by their number"),
-    [TRMI_CONTEXT_STRATEGY_LOAD] = TEXT("strategy_ckpt_load_file", "", PLANS, "the plan to follow"),
+    [TRMI_CONTEXT_STRATEGY_LOAD] = TEXT("strategy_ckpt_load_file", "", PLANS, "the plan to follow, a text file"),
     [TRMI_CONTEXT_STRATEGY_SAVE] = TEXT("strategy_ckpt_save_file", "", PLANS, "where the plan is written"),
     [TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE] = BOOL("strategy_ckpt_only_trainable_params", NULL, "true", PLANS,
         "only trained parameters are in those files"),

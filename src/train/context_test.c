@@ -122,8 +122,10 @@ static void options_that_exclude_each_other_are_named(void **state) {
     set("full_batch", "true");
     set("dataset_strategy", "((1,8),(8))");
     refused(TRM_INVALID, "dataset_strategy is ((1,8),(8))");
-    set("full_batch", "false");
-    refused(TRM_UNSUPPORTED, "full_batch false is not carried out yet");
+    trm_context_reset(context);
+    set("parallel_mode", "semi_auto_parallel");
+    set("dataset_strategy", "((1,8),(8))");
+    refused(TRM_UNSUPPORTED, "is for the plan to say");
     trm_context_reset(context);
     set("parallel_mode", "auto_parallel");
     set("strategy_ckpt_only_trainable_params", "false");

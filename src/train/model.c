@@ -88,6 +88,14 @@ static trm_status cut_batch(const trm_model *model, trm_inputs *inputs, int32_t 
     return TRM_OK;
 }
 
+/* Split, each rank with its own samples: the graph is that of all of them. */
+static void whole_batch(const trm_model *model, trm_inputs *inputs) {
+    for (int32_t i = 0; i < inputs->count; i++) {
+        trm_shape *shape = &inputs->fields[i].tensor.shape;
+        shape->dim[0] *= shape->rank > 0 ? trmi_model_size(model) : 1;
+    }
+}
+
 /* ---- compiling ---------------------------------------------------------------------------- */
 
 static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
@@ -151,6 +159,8 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
     out->fields = inputs->count;
     out->label = -1;
     out->batch = inputs->fields[0].tensor.shape.dim[0] * (out->lanes > 0 ? out->lanes : 1);
+    bool own = out == &model->train && model->options.parallel.own_samples;
+    out->batch /= own ? trmi_model_size(model) : 1; /* of what this rank feeds */
     for (int32_t i = 0; i < inputs->count; i++) {
         if (strcmp(inputs->fields[i].name, "label") == 0) {
             out->label = i;
@@ -172,6 +182,9 @@ trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi
     trm_inputs inputs = {0};
     trm_status status;
     TRMI_TRY_GOTO(status, take_fields(data, &inputs, err), failed);
+    if (training && model->options.parallel.own_samples) {
+        whole_batch(model, &inputs);
+    }
     if (training) {
         TRMI_TRY_GOTO(status, cut_batch(model, &inputs, &out->lanes, err), failed);
     }

@@ -303,7 +303,7 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
         return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
     }
-    p->batch = first.tensor.shape.dim[0] * p->ranks;
+    p->batch = first.tensor.shape.dim[0] * (p->options.full_batch ? 1 : p->ranks);
     return TRM_OK;
 }
 

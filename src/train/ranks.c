@@ -19,7 +19,8 @@ int32_t trmi_model_size(const trm_model *model) {
 }
 
 int32_t trmi_model_shares(const trm_model *model) {
-    return model->options.parallel.split != TRM_SPLIT_NONE ? 1 : trmi_model_size(model);
+    const trm_parallel_options *p = &model->options.parallel;
+    return p->split != TRM_SPLIT_NONE && !p->own_samples ? 1 : trmi_model_size(model);
 }
 
 bool trmi_model_shares_weights(const trm_model *model) {

@@ -130,7 +130,8 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
     if (given->context != NULL) {
         TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &split->parallel, &split->accumulate, err));
         split->parallel.mesh = given->parallel.mesh;
-        split->parallel.plan = given->parallel.plan;
+        split->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : split->parallel.plan;
+        split->parallel.own_samples = false; /* whole batches, as one device needs them */
         split->context = NULL;
     }
     trm_comm *comm = split->parallel.comm;

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Context options of the split modes that are carried out: full_batch both ways, strategy files saved, edited and
+# loaded, the three searches, hosts' mesh; and a batch of one image, which only a spatial split can share out.
+set -u
+T=${TRIREME:?}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+export XDG_CACHE_HOME=$dir/cache OMP_NUM_THREADS=1
+cd "$dir" || exit 1
+failed=0
+fail() { echo "FAILED: $*"; failed=1; }
+job="--data synth --synth-train 96 --synth-test 16 --image-size 16 --steps 3 --log-every 1 --eval-every-epochs 0 --json --seed 4
+     --threads 1 --learning-rate 0.02"
+losses() { grep '"event":"step"' "$1" | grep -o '"loss":[-0-9.e+]*' | cut -d: -f2; }
+same() {
+    paste -d' ' <(losses "$1") <(losses "$2") | awk '
+        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 2e-5 * ($2 > 1 ? $2 : 1)) bad = 1 }
+        END { exit bad || NR != 3 }' || fail "$1 and $2 differ: $(losses "$1" | tr '\n' ' ')/ $(losses "$2" | tr '\n' ' ')"
+}
+go() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2086
+    "$T" train lenet $job "$@" >"$name" 2>"$name.err" || { fail "$name: $*"; tail -2 "$name.err"; }
+}
+semi="parallel_mode=semi_auto_parallel"
+go one --batch-size 8
+go each -n 2 --batch-size 4 --context "$semi"
+same each one
+go full -n 2 --batch-size 8 --context "$semi;full_batch=true"
+same full one
+go flag -n 2 --batch-size 8 --full-batch --parallel-mode semi_auto_parallel
+same flag one
+go own -n 2 --batch-size 4 --context "$semi;full_batch=false"
+same own one
+go dealt -n 2 --batch-size 4 --context "$semi;dataset_strategy=data_parallel"
+same dealt one
+
+go saved -n 2 --batch-size 4 --context "$semi;strategy_ckpt_save_file=$dir/strategy"
+same saved one
+grep -q '^graph [0-9a-f]*' strategy && grep -q '^op conv1.conv2d0 n' strategy || fail "the strategy file: $(head -5 strategy)"
+sed -i 's/^op conv2.conv2d1 .*/op conv2.conv2d1 h/' strategy
+go loaded -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$dir/strategy"
+same loaded one
+sed -i 's/^graph .*/graph 0000000000000001/' strategy
+# shellcheck disable=SC2086
+"$T" train lenet $job -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$dir/strategy" >out 2>&1 &&
+    fail "a strategy of another graph was taken"
+grep -q "another graph\|graph" out || fail "no sentence about the graph: $(tail -2 out)"
+
+for mode in dynamic_programming recursive_programming sharding_propagation; do
+    go "$mode" -n 2 --batch-size 4 --context "parallel_mode=auto_parallel;search_mode=$mode"
+    same "$mode" one
+done
+
+# One image for two ranks: rows are shared out.
+go image --batch-size 1
+printf 'trireme-plan 1\nmesh 2\nop conv1.conv2d0 h\nop conv2.conv2d1 h\n' >rows
+go shared -n 2 --batch-size 1 --full-batch --parallel-mode semi_auto_parallel --plan rows
+same shared image
+exit $failed
