@@ -149,8 +149,8 @@ slow_down() { # PID: 30 % of a CPU
     fi 2> /dev/null
     while kill -STOP "$1" && sleep 0.07 && kill -CONT "$1"; do sleep 0.03; done 2> /dev/null &
 }
-# On a machine that is overloaded anyway everybody is slow: then the short run has nothing to say.
-if wanted F09 && [ $short = 1 ] && awk -v n="$(nproc)" '{ exit !($1 > 2 * n) }' /proc/loadavg; then
+# On a machine that is overloaded anyway everybody is slow: then there is nothing to say.
+if wanted F09 && awk -v n="$(nproc)" '{ exit !($1 > 2 * n) }' /proc/loadavg; then
     echo "F09: skipped, load $(cut -d' ' -f1 /proc/loadavg) on $(nproc) CPUs"
 elif wanted F09; then
     begin 2; victim=$(rank_pid 1); begun=$(now); slow_down "$victim"
@@ -200,11 +200,11 @@ network_fault() { # ID WHAT EXPECTED-TEXT SPACES RULE
 # Every connection is reset in the middle of a job that saves; it fails with a name, is resumed, and ends with the bits of a job that
 # nobody disturbed: nothing damaged was summed.
 reset_fault() {
-    local hosts="$a@10.80.0.1:2,$b:2" steps=$([ $short = 1 ] && echo 200 || echo 3000) line took code r
-    local job="${train/--epochs 2000/--steps $steps} --deterministic true --save-every-steps 20 --hosts $hosts"
+    local hosts="$a@10.80.0.1:2,$b:2" steps=$([ $short = 1 ] && echo 60 || echo 800) line took code r
+    local job="${train/--epochs 2000/--steps $steps} --deterministic true --save-every-steps $((steps / 10)) --hosts $hosts"
     fresh; local begun; begun=$(now)
     # shellcheck disable=SC2086
-    "$trireme" $job --remote-shell "ip netns exec" --output clean > clean.txt 2>&1 || { row N03 "a job over two hosts" "runs" "$(tail -1 clean.txt)" "$(since "$begun")" 1; return; }
+    timeout 120 "$trireme" $job --remote-shell "ip netns exec" --output clean > clean.txt 2>&1 || { row N03 "a job over two hosts" "runs" "$(tail -1 clean.txt)" "$(since "$begun")" 1; return; }
     # shellcheck disable=SC2086
     "$trireme" $job --remote-shell "ip netns exec" --output run > out.txt 2>&1 & launcher=$!
     wait_for "step: $((steps / 4))," out.txt 60; begun=$(now)
@@ -433,13 +433,13 @@ fi
 # --- afterwards ---------------------------------------------------------------------------------------------------------------
 sleep 0.3
 left=$(ours_left | wc -l)
-# other jobs of this user may be running beside us: their agents and sockets; parameter servers, which no job here has, use /dev/shm
+# other jobs of this user may be running beside us: their agents and sockets; parameter servers and their tests, which no job here has, use /dev/shm
 tmp=$(comm -13 <(echo "$before_tmp") <(ls -d /tmp/trireme-agent-* /tmp/trireme-"$(id -u)"/* 2> /dev/null | sort) | while read -r f; do
     case $f in
     /tmp/trireme-agent-*) pgrep -f "run --agent" > /dev/null || echo "$f" ;;
     *run-*) p=${f##*/run-}; kill -0 "${p%%-*}" 2> /dev/null || echo "$f" ;;
     esac; done)
-shm=$(comm -13 <(echo "$before_shm") <(ls /dev/shm | sort) | grep -i trireme | grep -v trireme-ps-)
+shm=$(comm -13 <(echo "$before_shm") <(ls /dev/shm | sort) | grep -i trireme | grep -vE 'trireme[-_](ps|fault)')
 [ "$left" = 0 ] && [ -z "$tmp" ] && [ -z "$shm" ]
 r=$?; row all "what is left behind" "no process, socket, shared memory" "$left processes; ${tmp:-no files in /tmp}; ${shm:-/dev/shm as before}" 0 $r
 exit $failed
