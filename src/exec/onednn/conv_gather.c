@@ -18,7 +18,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16 };
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16, LARGE_PIXELS = 28 * 28 };
 
 typedef struct task {
     const trmi_conv_group *group;
@@ -310,6 +310,9 @@ static bool gather_can(const trmi_conv_problem *p) {
 
 static double gather_guess(const trmi_conv_problem *p, int threads) {
     double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
+    if (p->direction == TRMI_CONV_DATA && p->kh * p->kw == 1 && p->stride[0] == 1 && p->oh * p->ow >= LARGE_PIXELS) {
+        rate = 172e9; /* large images from memory: its rows are asked for ahead */
+    }
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
