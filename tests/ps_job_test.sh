@@ -11,7 +11,7 @@ data="--data synth --synth-train 400 --synth-test 60"
 "$trireme" train lenet $data --batch-size 40 --steps 12 --seed 3 --log-every 1 --json > one.json || fail "one device"
 # shellcheck disable=SC2086
 "$trireme" train lenet $data --batch-size 20 --steps 12 --seed 3 --log-every 1 --json -n 2 --ps 2 --mode sync \
-    --output run --evaluator --save-every-steps 5 > job.json 2> job.err || fail "the job: $(tail -n 3 job.err)"
+    --output run --evaluator --save-every-steps 5 --export-best safetensors:accuracy --export-latest npz --export-final onnx > job.json 2> job.err || fail "the job: $(tail -n 3 job.err)"
 python3 - << 'END' || fail "synchronous servers and one device differ"
 import json
 one, job = ([json.loads(l) for l in open(f)] for f in ("one.json", "job.json"))
@@ -27,6 +27,10 @@ END
 grep -q 'model_checkpoint_path: "ckpt-12"' run/checkpoint || fail "checkpoint: $(cat run/checkpoint)"
 ls run/events.out.tfevents.* run/eval/events.out.tfevents.* > /dev/null || fail "no summaries"
 grep -q '"event":"done","role":"ps"' ps0/train.log0 || fail "server 0 did not end by itself"
+for file in latest/model-12.npz final/model-12.onnx; do
+    "$trireme" inspect run/export/$file > inspect.txt || fail "$file: $(ls -R run/export)"
+done
+ls run/export/best/model-*.safetensors > /dev/null && grep -q '"metric": "accuracy"' run/export/best/best.json || fail "no best export"
 # shellcheck disable=SC2086
 "$trireme" eval lenet $data --batch-size 20 --checkpoint run --json > eval.json || fail "eval of a job's checkpoint"
 python3 - << 'END' || fail "eval of the last checkpoint"
@@ -101,6 +105,11 @@ wrong "iterations_per_loop" --sink
 wrong "one of the two" --save-every-steps 5 --save-every-seconds 5 --output x
 unset TF_CONFIG
 wrong "--evaluator needs --output" --ps 1 --evaluator
+wrong "--mode is of jobs with parameter servers: give --ps N too" --mode sync
+wrong "--export-best is of jobs" --export-best npz
+wrong "--early-stop: with parameter servers give --steps" --ps 1 --early-stop 2
+wrong "--init: with parameter servers values begin" --ps 1 --init x
+wrong "--accumulate: with parameter servers each batch" --ps 1 --accumulate 2
 wrong "neither a worker nor a chief" --job_name=ps --ps_hosts=127.0.0.1:1
 wrong "--task_index without --job_name" --task_index 1
 exit $failed

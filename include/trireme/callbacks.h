@@ -29,6 +29,7 @@ TRM_API trm_callback trm_time_monitor(trm_print print);
 typedef struct trm_model_checkpoint_options {
     const char *directory; /* locked by this process until training ends */
     int32_t keep;          /* the newest so many; 0 = 5, negative = all */
+    double keep_every_hours; /* and for ever one in so many hours; 0 = none */
     int64_t every_steps;   /* any of the three; when all are 0, every epoch */
     double every_seconds;
     int64_t every_epochs;

@@ -81,6 +81,7 @@ typedef struct trm_run_config {
     int64_t save_checkpoints_steps; /* at most one of the two; neither: 100 steps with servers, 600 s without */
     double save_checkpoints_secs;
     int32_t keep_checkpoint_max;    /* 0 = 5, negative = all */
+    double keep_checkpoint_every_n_hours; /* and for ever one in so many hours; 0 = 10000 */
     int64_t log_step_count_steps;   /* "loss = ..., step = ..."; 0 = 100, negative = none */
     int64_t iterations_per_loop;    /* 0 = 1; more: callbacks see only the ends of epochs (local only) */
     bool enable_data_pre_proc;      /* the next batch is prepared, and its rows fetched, during this one */
@@ -102,6 +103,22 @@ typedef struct trm_train_spec {
     trm_callback callbacks[TRM_MAX_CALLBACKS - 4]; /* of chief and workers alike (TF's hooks) */
 } trm_train_spec;
 
+/* What becomes of the weights after an evaluation: files model_dir/export/<name>/model-<step>.<format>. */
+typedef enum trm_exporter_kind {
+    TRM_EXPORT_NONE,   /* ends the list */
+    TRM_EXPORT_LATEST, /* each that was evaluated */
+    TRM_EXPORT_BEST,   /* when it is better than all before it, those of earlier runs in model_dir too */
+    TRM_EXPORT_FINAL   /* the last */
+} trm_exporter_kind;
+typedef struct trm_exporter {
+    trm_exporter_kind kind;
+    const char *name;        /* of the folder */
+    const char *format;      /* safetensors, npz, onnx; NULL = safetensors */
+    const char *metric;      /* BEST: loss, logloss (less is better), auc, accuracy, top5; NULL = loss */
+    int32_t exports_to_keep; /* the newest; 0 = 5, negative = all */
+} trm_exporter;
+enum { TRM_MAX_EXPORTERS = 8 };
+
 typedef struct trm_eval_spec {
     trm_input_fn input_fn;
     void *params;
@@ -109,6 +126,7 @@ typedef struct trm_eval_spec {
     const char *name;        /* summaries go to eval_<name>; NULL = eval */
     double start_delay_secs; /* before the first; 0 = 120, negative = none */
     double throttle_secs;    /* between the beginnings of two; 0 = 600, negative = none */
+    trm_exporter exporters[TRM_MAX_EXPORTERS]; /* up to the first of kind NONE */
 } trm_eval_spec;
 
 typedef struct trm_job_result {

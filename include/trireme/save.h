@@ -119,6 +119,7 @@ typedef struct trm_checkpoint_part {
 struct trmi_os;
 typedef struct trm_checkpoint_options {
     int32_t keep;             /* newest checkpoints that stay; 0 = 5, negative = all */
+    double keep_every_hours;  /* beside them, for ever: of those that would go, one in so many hours; 0 = none */
     bool background;          /* save copies to memory and returns; a thread writes */
     double lock_wait_seconds; /* how long open waits for another writer to leave; 0 = not at all */
     /* Told when a checkpoint is durable; with `background`, from the writing thread. */

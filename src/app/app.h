@@ -41,7 +41,7 @@ typedef struct app_options {
     const char *output, *init, *metrics;
     bool resume, tensorboard;
     int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop, histogram_epochs;
-    double save_every_seconds;
+    double save_every_seconds, keep_every_hours;
     /* other commands */
     const char *checkpoint, *predictions, *to, *from, *file;
     bool explain;
@@ -61,6 +61,7 @@ typedef struct app_options {
     /* parameter servers */
     int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
+    const char *export_latest, *export_best, *export_final;
     const char *token_file, *listen, *connect, *table, *key;
     int64_t cut;
     bool tcp_only;
@@ -254,6 +255,8 @@ int app_tell_rank_table(app_context *app, const char *path);
 
 /* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
 bool app_is_job(const app_context *app);
+/* Refuses flags that only jobs look at, outside of one. */
+trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 /* Starts all roles on this machine (--ps), or does the part of one. */
 int app_run_job(app_context *app);
 /* Guide 000: `trireme resnet50_ps_strategy.py --job_name=ps ...` is `trireme train resnet50 ...`; defaults of

@@ -247,7 +247,8 @@ static trm_status train(job *j, trm_error *err) {
     }
     if (o->output != NULL) {
         list[count++] = trm_model_checkpoint(&(trm_model_checkpoint_options){
-            .directory = o->output, .keep = (int32_t)o->keep, .every_steps = o->save_every_steps,
+            .directory = o->output, .keep = (int32_t)o->keep, .keep_every_hours = o->keep_every_hours,
+            .every_steps = o->save_every_steps,
             .every_seconds = o->save_every_seconds});
     }
     app_signals_begin(j->model);
@@ -284,6 +285,9 @@ int app_run_train(app_context *app) {
     bool launched;
     if (app_is_job(app)) {
         return app_run_job(app);
+    }
+    if (app_refuse_job_flags(app, &err) != TRM_OK) {
+        return app_report(&err);
     }
     trm_status status = app_launch_self(app, &launched, &code, &err);
     if (launched && status == TRM_OK) {

@@ -89,6 +89,7 @@ static const app_flag OUTPUT[] = {
     {"save-every-steps", APP_INT, OPTION(save_every_steps), "N", "(each epoch, and at the end)", 1, 1e12},
     {"save-every-seconds", APP_REAL, OPTION(save_every_seconds), "N", "", 0.001, 1e9},
     {"keep", APP_INT, OPTION(keep), "N", "checkpoints that stay (5)", 1, 1e6},
+    {"keep-every-hours", APP_REAL, OPTION(keep_every_hours), "H", "and for ever one in so many hours (none; with servers 10000)", 1e-6, 1e9},
     {"eval-every-epochs", APP_INT, OPTION(eval_every_epochs), "N", "evaluate on the test set (at the end; 0: never)", 0, 1e6},
     {"early-stop", APP_INT, OPTION(early_stop), "N", "stop after N evaluations without a better loss", 1, 1e6},
 };
@@ -239,6 +240,9 @@ static const app_flag ROLES[] = {
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
     {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
     {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL, "a killed server goes back to its last checkpoint", 0, 0},
+    {"export-latest", APP_CHOICE, OPTION(export_latest), "safetensors|npz|onnx", "each evaluated checkpoint goes to OUTPUT/export/latest", 0, 0},
+    {"export-best", APP_TEXT, OPTION(export_best), "FORMAT[:METRIC]", "... to OUTPUT/export/best when it is the best so far: loss, logloss, auc, accuracy, top5 (loss)", 0, 0},
+    {"export-final", APP_CHOICE, OPTION(export_final), "safetensors|npz|onnx", "... to OUTPUT/export/final when it is the last", 0, 0},
     {"job_name", APP_TEXT, OPTION(job_name), "ps|worker|chief|evaluator", "the role of this process (guide 000)", 0, 0},
     {"task_index", APP_TEXT, OPTION(task_index), "I", "which of its role (0)", 0, 0},
     {"ps_hosts", APP_TEXT, OPTION(ps_hosts), "A:P,B:P", "addresses of the servers", 0, 0},

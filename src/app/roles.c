@@ -27,6 +27,37 @@ bool app_is_job(const app_context *app) {
            o->evaluator || o->evaluator_hosts != NULL || (text != NULL && strstr(text, "\"ps\"") != NULL);
 }
 
+/* What only jobs with servers look at. */
+trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
+    static const char *const names[] = {"mode", "hybrid", "placement", "ps-shards", "ps-memory", "no-ps-log",
+                                        "export-latest", "export-best", "export-final"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (app_given(&app->parsed, names[i])) {
+            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too", names[i]);
+        }
+    }
+    return TRM_OK;
+}
+
+/* What jobs with servers do not look at. */
+static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
+    static const struct {
+        const char *name, *instead;
+    } names[] = {{"sink", "each step is reported (iterations_per_loop is 1)"},
+                 {"early-stop", "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
+                 {"init", "values begin on the servers, from --seed: begin without it, or continue a job with --resume"},
+                 {"metrics", "each process prints its own: --json, and --tensorboard"},
+                 {"histogram-epochs", "there are no histograms: parameters are on the servers"},
+                 {"loss-scale", "gradients are float32 where they are added"},
+                 {"accumulate", "each batch is a step: use a larger --batch-size"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (app_given(&app->parsed, names[i].name)) {
+            return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name, names[i].instead);
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
     if (strcmp(o->mode, "sync") == 0) {
@@ -61,6 +92,7 @@ typedef struct role {
     app_report_state report;
     uint8_t token[TRM_TOKEN_BYTES];
     bool has_token;
+    char latest[32], best[64], last[32]; /* exporters */
     bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
     uint64_t first_step, last_step;
     double first_time, last_time, loss;
@@ -186,8 +218,9 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                    .save_checkpoints_steps = o->save_every_steps,
                                    .save_checkpoints_secs = o->save_every_seconds,
                                    .keep_checkpoint_max = (int32_t)o->keep,
+                                   .keep_checkpoint_every_n_hours = o->keep_every_hours,
                                    .log_step_count_steps = o->log_every,
-                                   .iterations_per_loop = o->sink ? 2 : 1,
+                                   .iterations_per_loop = 1,
                                    .enable_data_pre_proc = true,
                                    .mix_compile_mode = true,
                                    .precision_mode = o->precision,
@@ -243,6 +276,30 @@ static void tell_done(const trm_job_result *result, double seconds) {
     app_json_close();
 }
 
+/* FORMAT[:METRIC] */
+static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval, int *count) {
+    if (text == NULL) {
+        return;
+    }
+    char *colon = strchr(text, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+    }
+    eval->exporters[(*count)++] = (trm_exporter){.kind = kind, .name = name, .format = text,
+                                                 .metric = colon != NULL ? colon + 1 : NULL};
+}
+
+static void take_exporters(role *r, trm_eval_spec *eval) {
+    const app_options *o = &r->app->o;
+    int count = 0;
+    snprintf(r->best, sizeof r->best, "%s", o->export_best != NULL ? o->export_best : "");
+    snprintf(r->latest, sizeof r->latest, "%s", o->export_latest != NULL ? o->export_latest : "");
+    snprintf(r->last, sizeof r->last, "%s", o->export_final != NULL ? o->export_final : "");
+    take_exporter(TRM_EXPORT_LATEST, "latest", o->export_latest != NULL ? r->latest : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_BEST, "best", o->export_best != NULL ? r->best : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_FINAL, "final", o->export_final != NULL ? r->last : NULL, eval, &count);
+}
+
 static int play(role *r) {
     const app_options *o = &r->app->o;
     trm_error err;
@@ -250,6 +307,7 @@ static int play(role *r) {
     trm_train_spec train = {.input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
     trm_eval_spec eval = {.input_fn = make_data, .params = r, .steps = -1, .start_delay_secs = -1,
                           .throttle_secs = -1};
+    take_exporters(r, &eval);
     trm_role me = trm_cluster_get(r->cluster)->role;
     double begin = trm_now_seconds();
     if (train.max_steps == 0 && train.epochs == 0) {
@@ -375,9 +433,7 @@ int app_run_job(app_context *app) {
     trm_error err;
     int code = 0;
     bool alone = getenv("TF_CONFIG") == NULL && o->job_name == NULL;
-    if (o->sink) {
-        (void)!app_fail(&err, TRM_INVALID, "--sink: with parameter servers each step is reported (iterations_per_loop "
-                        "is 1)");
+    if (refuse_other_flags(app, &err) != TRM_OK) {
         return app_report(&err);
     }
     if (!alone || o->servers == 0) {

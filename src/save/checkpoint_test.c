@@ -196,6 +196,41 @@ static void damage_is_named_and_skipped(void **state) {
     trm_log_set_sink(NULL, NULL, TRM_LOG_ERROR);
 }
 
+/* Of those that would go, one in so many hours stays, over writers. */
+static void some_are_kept_for_ever(void **state) {
+    trm_error err;
+    double hours = 0.4 / 3600;
+    for (int round = 0, step = 1; round < 2; round++) {
+        trm_checkpoint_writer *writer;
+        const trm_checkpoint_options options = {.keep = 1, .keep_every_hours = hours};
+        CHECK_OK(trm_checkpoint_writer_open(dir, &options, &writer, &err), err);
+        for (int i = 0; i < 8; i++, step++) {
+            CHECK_OK(save(writer, step, (float)step, &err), err);
+            usleep(100000);
+        }
+        CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    }
+    int there = 0, kept = 0;
+    for (int step = 1; step <= 16; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "ckpt-%d", step);
+        there += access(in_dir(name), R_OK) == 0;
+        snprintf(name, sizeof name, ".kept-ckpt-%d", step);
+        kept += access(in_dir(name), R_OK) == 0;
+    }
+    /* 16 saves, at least 1.6 s: one in 0.4 s, the newest, and never all. A slow machine keeps more. */
+    assert_true(kept >= 2 && kept <= 15 && there == kept + 1);
+    assert_int_equal(load(), 16);
+    save_steps(1, 17, 17); /* for ever: also when the setting is gone */
+    int after = 0;
+    for (int step = 1; step <= 16; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "ckpt-%d", step);
+        after += access(in_dir(name), R_OK) == 0;
+    }
+    assert_int_equal(after, kept);
+}
+
 /* Every single byte of a manifest is guarded. */
 static void no_changed_manifest_is_accepted(void **state) {
     trm_error err;
@@ -505,7 +540,7 @@ static void left_overs_are_cleared(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(everything_comes_back),
-        TEST(none_at_all_is_harmless),
+        TEST(some_are_kept_for_ever), TEST(none_at_all_is_harmless),
         TEST(damage_is_named_and_skipped),
         TEST(no_changed_manifest_is_accepted),
         TEST(a_newer_format_is_not_passed_over),

@@ -28,6 +28,7 @@ struct trm_checkpoint_writer {
     char dir[TRMI_PATH_BYTES];
     trmi_lock *lock;
     int64_t next_sequence;
+    double opened; /* Unix seconds: keep_every_hours counts from here */
     int64_t *verified; /* sequence numbers of those read back and found good */
     int64_t verified_count, verified_capacity;
     /* The save in progress. Its fields belong to the thread while it runs. */
@@ -67,15 +68,45 @@ static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slo
     return true;
 }
 
-/* stays[i] for each slot, newest first. An error is that of the checkpoint just written. */
+static bool kept_path(const trm_checkpoint_writer *writer, const char *name, char *path) {
+    char hidden[TRMI_CHECKPOINT_NAME_BYTES * 2];
+    snprintf(hidden, sizeof hidden, TRMI_KEPT_PREFIX "%s", name);
+    return trmi_path_join(path, writer->dir, hidden, NULL) == TRM_OK;
+}
+
+/* Of those beyond the newest `keep`: is this one marked, or is it time to mark one? From the oldest on. */
+static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list, bool *kept) {
+    double last = writer->opened, hours = writer->options.keep_every_hours;
+    char path[TRMI_PATH_BYTES];
+    struct stat info;
+    trm_error err;
+    for (int64_t i = 0; i < list->count; i++) {
+        kept[i] = kept_path(writer, list->slots[i].name, path) && stat(path, &info) == 0;
+        last = kept[i] && list->slots[i].saved_unix_seconds > last ? list->slots[i].saved_unix_seconds : last;
+    }
+    for (int64_t i = list->count - 1; hours > 0 && writer->options.keep >= 0 && i >= writer->options.keep; i--) {
+        double saved = list->slots[i].saved_unix_seconds;
+        if (kept[i] || list->slots[i].sequence < 0 || saved < last + hours * 3600 ||
+            !kept_path(writer, list->slots[i].name, path)) {
+            continue;
+        }
+        kept[i] = trmi_os_replace_file(writer->os, path, "", 0, &err) == TRM_OK;
+        if (!kept[i]) {
+            trmi_log(TRM_LOG_WARN, "save", "a checkpoint to stay cannot be marked: %s", err.message);
+        }
+        last = saved;
+    }
+}
+
+/* stays[i] for each slot, newest first; kept[i]: for ever. An error is that of the checkpoint just written. */
 static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpoint_list *list,
-                               bool *stays, trm_error *err) {
+                               const bool *kept, bool *stays, trm_error *err) {
     int32_t keep = writer->options.keep;
     bool prunes = keep >= 0 && list->count > keep;
     int64_t good_wanted = keep >= 2 ? 2 : 1, good = 0;
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];
-        stays[i] = !prunes || i < keep || good < good_wanted ||
+        stays[i] = !prunes || i < keep || good < good_wanted || kept[i] ||
                    slot->problem.status == TRM_UNSUPPORTED ||
                    trmi_checkpoint_in_use(writer->dir, slot->name, writer->os);
         trm_error problem = {0};
@@ -127,12 +158,13 @@ static trm_status settle(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));
     trm_status status;
-    bool *stays = trmi_alloc((size_t)list.count * sizeof *stays);
+    bool *stays = trmi_alloc(2 * (size_t)list.count * sizeof *stays), *kept = stays + list.count;
     if (stays == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(writer->dir));
         goto done;
     }
-    TRMI_TRY_GOTO(status, plan_pruning(writer, &list, stays, err), done);
+    plan_keeping(writer, &list, kept);
+    TRMI_TRY_GOTO(status, plan_pruning(writer, &list, kept, stays, err), done);
     TRMI_TRY_GOTO(status, write_state(writer, &list, stays, err), done);
     for (int64_t i = 0; i < list.count; i++) {
         trm_error problem;
@@ -316,6 +348,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
         failed);
     trmi_checkpoint_tidy(dir, writer->os);
     TRMI_TRY_GOTO(status, find_next_sequence(writer, err), failed);
+    writer->opened = trmi_os_wall();
     *out = writer;
     return TRM_OK;
 failed:

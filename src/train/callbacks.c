@@ -103,7 +103,7 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     if (trmi_model_rank(p->model) != 0) {
         return TRM_OK; /* rank 0 writes */
     }
-    const trm_checkpoint_options options = {.keep = c->options.keep};
+    const trm_checkpoint_options options = {.keep = c->options.keep, .keep_every_hours = c->options.keep_every_hours};
     return trm_checkpoint_writer_open(c->directory, &options, &c->writer, err);
 }
 

@@ -27,6 +27,7 @@ static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
     } counts[] = {{"save_checkpoints_steps", (double)c->save_checkpoints_steps},
                   {"save_checkpoints_secs", c->save_checkpoints_secs},
                   {"iterations_per_loop", (double)c->iterations_per_loop},
+                  {"keep_checkpoint_every_n_hours", c->keep_checkpoint_every_n_hours},
                   {"session_creation_timeout_secs", c->session_creation_timeout_secs},
                   {"export_bytes", (double)c->export_bytes}};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -120,6 +121,7 @@ static void fill_defaults(trm_estimator *e) {
     c->save_summary_steps = c->save_summary_steps == 0 ? 100 : c->save_summary_steps;
     c->log_step_count_steps = c->log_step_count_steps == 0 ? 100 : c->log_step_count_steps;
     c->keep_checkpoint_max = c->keep_checkpoint_max == 0 ? 5 : c->keep_checkpoint_max;
+    c->keep_checkpoint_every_n_hours = c->keep_checkpoint_every_n_hours == 0 ? 10000 : c->keep_checkpoint_every_n_hours;
     c->session_creation_timeout_secs =
         c->session_creation_timeout_secs == 0 ? 7200 : c->session_creation_timeout_secs;
     e->strategy.timeout_seconds = e->strategy.timeout_seconds > 0 ? e->strategy.timeout_seconds : 120;
@@ -340,7 +342,7 @@ static trm_status check_specs(const trm_estimator *e, const trm_train_spec *trai
     if (eval == NULL && e->has_roles && e->role == TRM_ROLE_EVALUATOR) {
         return TRMI_FAIL(err, TRM_INVALID, "an evaluator needs an EvalSpec");
     }
-    return TRM_OK;
+    return trmi_exporters_check(e, eval, err);
 }
 
 trm_status trm_train_and_evaluate(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,
@@ -416,9 +418,10 @@ static void plan_json(const trm_estimator *e, trmi_text *text) {
     trmi_text_printf(text, ", \"ps_folder\": ");
     trmi_text_json_string(text, folder);
     trmi_text_printf(text, ", \"save_checkpoints_steps\": %lld, \"save_checkpoints_secs\": %g, "
-                     "\"keep_checkpoint_max\": %d, \"save_summary_steps\": %lld, \"log_step_count_steps\": "
+                     "\"keep_checkpoint_max\": %d, \"keep_checkpoint_every_n_hours\": %g, \"save_summary_steps\": %lld, \"log_step_count_steps\": "
                      "%lld}\n", (long long)e->config.save_checkpoints_steps, e->config.save_checkpoints_secs,
-                     e->config.keep_checkpoint_max, (long long)e->config.save_summary_steps,
+                     e->config.keep_checkpoint_max, e->config.keep_checkpoint_every_n_hours,
+                     (long long)e->config.save_summary_steps,
                      (long long)e->config.log_step_count_steps);
 }
 

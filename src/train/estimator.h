@@ -4,6 +4,7 @@
  *                 ps/                         the servers': tables, slots, logs; what a restart needs
  *                 job.json                    {"state": "running" | "done" | "failed", ...}
  *                 events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
+ *                 export/NAME/                of the EvalSpec's exporters
  */
 #ifndef TRMI_TRAIN_ESTIMATOR_H
 #define TRMI_TRAIN_ESTIMATOR_H
@@ -58,6 +59,14 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *train, const t
 /* Evaluates the newest checkpoint, once. TRM_END when there is none. */
 trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
                                 trm_error *err);
+
+/* estimator_export.c. Exporters of the list. */
+int32_t trmi_exporter_count(const trm_eval_spec *eval);
+trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eval, trm_error *err);
+/* Those that follow an evaluation, or (`last`) those that follow the last one. `model` is one for evaluation, with
+ * the weights of `step`. */
+trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last, trm_model *model, uint64_t step,
+                       const trm_evaluation *v, trm_error *err);
 
 /* estimator_save.c: the chief's callback: checkpoints as configured, at the first step, and at the end after
  * the other workers have finished. */

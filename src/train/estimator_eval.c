@@ -109,13 +109,21 @@ static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     if (j->e->config.on_evaluated != NULL) {
         j->e->config.on_evaluated(j->e->config.context, step, &v);
     }
-    return TRM_OK;
+    return trmi_export(j->e, j->spec, false, j->model, step, &v, err);
+}
+
+/* The weights that were evaluated last are in the model still. */
+static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err) {
+    return out->has_evaluation && j->model != NULL
+               ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation, err)
+               : TRM_OK;
 }
 
 trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
                                 trm_error *err) {
     judge j = {.e = e, .spec = eval};
     trm_status status = judge_newest(&j, out, err);
+    status = status == TRM_OK ? judge_last(&j, out, err) : status;
     judge_close(&j);
     return status;
 }
@@ -178,6 +186,9 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train, con
         } while (trmi_os_now() < until && !trmi_estimator_stopped(e) &&
                  trmi_job_read(e, &step) != TRMI_JOB_DONE);
     }
+    if (status == TRM_OK && !trmi_estimator_stopped(e)) {
+        status = judge_last(&j, out, err);
+    }
     judge_close(&j);
     if (status == TRM_OK && trmi_estimator_stopped(e)) {
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request");
@@ -197,6 +208,20 @@ typedef struct local {
     trm_job_result *out;
 } local;
 
+/* Exports are of a model for evaluation, filled from the checkpoint that has just been written. */
+static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v, trm_error *err) {
+    judge *j = &l->writer;
+    if (trmi_exporter_count(l->eval) == 0) {
+        return TRM_OK;
+    }
+    trm_model *trains = atomic_load(&l->e->model);
+    trm_status status = judge_open(j, err);
+    atomic_store(&l->e->model, trains);
+    TRMI_TRY(status);
+    TRMI_TRY(trm_model_load(j->model, l->e->config.model_dir, false, NULL, err));
+    return trmi_export(l->e, l->eval, last, j->model, step, v, err);
+}
+
 static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_error *err) {
     int64_t steps = l->eval->steps == 0 ? 100 : l->eval->steps;
     trm_evaluation v;
@@ -214,7 +239,7 @@ static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_
     if (l->e->config.on_evaluated != NULL) {
         l->e->config.on_evaluated(l->e->config.context, step, &v);
     }
-    return TRM_OK;
+    return local_export(l, false, step, &v, err);
 }
 
 /* After each checkpoint, not more often than the throttle allows. */
@@ -255,6 +280,7 @@ static trm_status local_train(trm_estimator *e, const trm_train_spec *spec, trm_
         options.callbacks[count++] =
             trm_model_checkpoint(&(trm_model_checkpoint_options){
                 .directory = e->config.model_dir, .keep = e->config.keep_checkpoint_max,
+                .keep_every_hours = e->config.keep_checkpoint_every_n_hours,
                 .every_steps = e->config.save_checkpoints_steps,
                 .every_seconds = e->config.save_checkpoints_secs});
     }
@@ -295,11 +321,13 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
     if (status == TRM_OK && eval != NULL && (!out->has_evaluation || out->evaluated_step != out->global_step)) {
         status = local_evaluate(&l, model, out->global_step, err); /* the last step always */
     }
+    if (status == TRM_OK && eval != NULL) {
+        status = local_export(&l, true, out->global_step, &out->evaluation, err);
+    }
     if (status == TRM_OK) {
         status = trmi_job_write(e, TRMI_JOB_DONE, out->global_step, err);
     }
-    atomic_store(&e->model, NULL);
-    (void)!trm_events_close(l.writer.events, NULL);
+    judge_close(&l.writer);
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     trm_dataset_destroy(l.test);

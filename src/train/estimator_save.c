@@ -175,7 +175,9 @@ static trm_status saver_begin(void *context, const trm_progress *p, trm_error *e
     if (c->model_dir == NULL) {
         return TRM_OK;
     }
-    const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max, .lock_wait_seconds = 10};
+    const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
+                                            .keep_every_hours = c->keep_checkpoint_every_n_hours,
+                                            .lock_wait_seconds = 10};
     TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
     s->servers_save = true;
     return trmi_job_write(s->estimator, TRMI_JOB_RUNNING, p->global_step, err);

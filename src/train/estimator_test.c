@@ -92,6 +92,7 @@ static void configurations_are_held_against_themselves(void **state) {
         {{.save_checkpoints_secs = -0.5}, "save_checkpoints_secs is -0.5"},
         {{.iterations_per_loop = -2}, "iterations_per_loop is -2"},
         {{.session_creation_timeout_secs = -1}, "session_creation_timeout_secs"},
+        {{.keep_checkpoint_every_n_hours = -1}, "keep_checkpoint_every_n_hours is -1"},
         {{.model_dir = ""}, "model_dir is empty"},
         {{.precision_mode = "half"}, "precision_mode \"half\""},
         {{.cluster = cluster}, "the cluster lists 1 ps: set distribute"},
@@ -120,6 +121,31 @@ static void configurations_are_held_against_themselves(void **state) {
     CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn}, NULL, NULL, &err), TRM_INVALID,
                 err, "one of them greater than 0");
     trm_estimator_destroy(e);
+}
+
+static void exporters_are_checked(void **state) {
+    const struct {
+        trm_exporter list[2];
+        const char *dir, *message;
+    } cases[] = {
+        {{{TRM_EXPORT_LATEST, .name = "x"}}, NULL, "exporters write to model_dir/export"},
+        {{{TRM_EXPORT_LATEST, .name = ""}}, "/m", "exporter 0 needs a name"},
+        {{{TRM_EXPORT_LATEST, .name = "a/b"}}, "/m", "exporter 0 needs a name"},
+        {{{TRM_EXPORT_LATEST, .name = "x", .format = "h5"}}, "/m", "format \"h5\": safetensors, npz or onnx"},
+        {{{TRM_EXPORT_BEST, .name = "x", .metric = "f1"}}, "/m", "metric \"f1\": loss, logloss, auc"},
+        {{{TRM_EXPORT_FINAL, .name = "x", .metric = "auc"}}, "/m", "only the best has one"},
+        {{{TRM_EXPORT_FINAL, .name = "x"}, {TRM_EXPORT_BEST, .name = "x"}}, "/m", "two exporters are called x"},
+    };
+    trm_error err;
+    trm_estimator *e;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        trm_eval_spec eval = {.input_fn = input_fn};
+        memcpy(eval.exporters, cases[c].list, sizeof cases[c].list);
+        CHECK_OK(trm_estimator_create(model_fn, NULL, &(trm_run_config){.model_dir = cases[c].dir}, &e, &err), err);
+        CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1}, &eval, NULL, &err),
+                    TRM_INVALID, err, cases[c].message);
+        trm_estimator_destroy(e);
+    }
 }
 
 static void plans_say_who_is_who(void **state) {
@@ -169,6 +195,40 @@ static void alone_it_trains_and_evaluates_in_turn(void **state) {
     }
 }
 
+static bool there(const char *dir, const char *file) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/export/%s", dir, file);
+    return access(path, R_OK) == 0;
+}
+
+static void what_was_evaluated_is_exported(void **state) {
+    trm_estimator *e;
+    trm_error err;
+    char dir[96], path[256];
+    snprintf(dir, sizeof dir, "%s/exports", folder);
+    const trm_run_config config = {.model_dir = dir, .save_checkpoints_steps = 20};
+    trm_eval_spec eval = {.input_fn = input_fn, .steps = -1, .throttle_secs = -1,
+                          .exporters = {{TRM_EXPORT_LATEST, .name = "latest", .format = "npz", .exports_to_keep = 2},
+                                        {TRM_EXPORT_BEST, .name = "best", .metric = "auc"},
+                                        {TRM_EXPORT_FINAL, .name = "final"}}};
+    CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 60}, &eval, NULL, &err), err);
+    assert_true(!there(dir, "latest/model-20.npz") && there(dir, "latest/model-40.npz") && there(dir, "latest/model-60.npz"));
+    assert_true(there(dir, "final/model-60.safetensors") && !there(dir, "final/model-40.safetensors"));
+    assert_true(there(dir, "best/model-20.safetensors") && there(dir, "best/best.json"));
+    /* What nothing beats stays the best, in the next run too; a worse rule forgotten would export. */
+    snprintf(path, sizeof path, "%s/export/best/best.json", dir);
+    const char *perfect = "{\"metric\": \"auc\", \"value\": 1.0, \"global_step\": 20}";
+    CHECK_OK(trmi_os_replace_file(NULL, path, perfect, strlen(perfect), &err), err);
+    CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 80}, &eval, NULL, &err), err);
+    assert_true(there(dir, "latest/model-80.npz") && !there(dir, "best/model-80.safetensors"));
+    /* A metric that evaluations of this model do not have. */
+    eval.exporters[1].metric = "accuracy";
+    CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 100}, &eval, NULL, &err),
+                TRM_INVALID, err, "exporter best: evaluations of this model have no accuracy");
+    trm_estimator_destroy(e);
+}
+
 /* ---- together ----------------------------------------------------------------------------------------------- */
 
 static int free_port(void) {
@@ -211,7 +271,8 @@ static void *member_main(void *context) {
     m->status = trm_estimator_create(model_fn, NULL, &mine, &e, &m->err);
     if (m->status == TRM_OK) {
         const trm_eval_spec eval = {.input_fn = input_fn, .steps = 3, .start_delay_secs = -1, .throttle_secs = -1,
-                                    .name = "holdout"};
+                                    .name = "holdout",
+                                    .exporters = {{TRM_EXPORT_FINAL, .name = "final", .format = "onnx"}}};
         m->status = trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .epochs = 2}, &eval,
                                            &m->result, &m->err);
         trm_estimator_destroy(e);
@@ -249,6 +310,8 @@ static void all_roles_end_together(void **state) {
         assert_int_equal(newest, steps);
         assert_true(m[3].result.has_evaluation && m[3].result.evaluated_step == (uint64_t)steps);
         assert_int_equal(m[3].result.evaluation.samples, 3 * BATCH);
+        snprintf(path, sizeof path, "final/model-%d.onnx", (int)steps);
+        assert_true(there(dir, path));
         snprintf(path, sizeof path, "%s/eval_holdout", dir);
         assert_int_equal(access(path, R_OK), 0);
     }
@@ -288,8 +351,10 @@ static void a_worker_without_servers_can_be_stopped(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(configurations_are_held_against_themselves),
+        cmocka_unit_test(exporters_are_checked),
         cmocka_unit_test(plans_say_who_is_who),
         cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_was_evaluated_is_exported, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_roles_end_together, make_folder, remove_folder),
         cmocka_unit_test(a_worker_without_servers_can_be_stopped),
     };
