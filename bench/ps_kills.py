@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Each role of a job with parameter servers dies by SIGKILL in each phase of it; the launcher starts it again.
+
+usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
+       [--train 20000] [--epochs 2] [--ps 1] [--limit 60]
+worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
+often rows of dense variables were updated (each push once), seconds, and what was left behind (processes, shared memory).
+Synchronous jobs must give the undisturbed numbers; asynchronous ones differ by the order of pushes: give them data enough.
+The whole table takes about three minutes on two quiet cores.
+"""
+import argparse
+import glob
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PHASES = ("start", "rendezvous", "first step", "middle", "checkpoint", "end")
+
+
+def processes(output):
+    """{"worker 0": pid, ...} of the job that writes to `output`, and all its pids, the launcher's too."""
+    found, all_of = {}, []
+    for folder in glob.glob("/proc/[0-9]*"):
+        try:
+            words = open(f"{folder}/cmdline", "rb").read().split(b"\0")
+            if output.encode() not in words or b"train" not in words:
+                continue
+            environment = open(f"{folder}/environ", "rb").read().split(b"\0")
+        except OSError:
+            continue
+        pid = int(os.path.basename(folder))
+        all_of.append(pid)
+        for entry in environment:
+            if entry.startswith(b"TF_CONFIG="):
+                task = json.loads(entry[10:])["task"]
+                found[f"{task['type']} {task['index']}"] = pid
+    return found, all_of
+
+
+def events(path):
+    lines = open(path).read().split("\n") if os.path.exists(path) else []
+    out = []
+    for line in lines:
+        try:
+            out.append(json.loads(line))
+        except ValueError:
+            pass
+    return out
+
+
+class Job:
+    def __init__(self, args, work, name):
+        self.args, self.folder, self.output = args, os.path.join(work, name), os.path.join(work, name, "run")
+        os.makedirs(self.folder)
+        self.log = os.path.join(self.folder, "job.json")
+        self.steps = args.train // 100 * args.epochs // (2 if args.mode == "sync" else 1)
+        line = [args.trireme, "train", "deepfm", "--data", "synth", "--fields", "4", "--dense", "3", "--table-rows", "12",
+                "--synth-train", str(args.train), "--synth-test", "50000", "--batch-size", "100", "--epochs", str(args.epochs), "--hidden", "16",
+                "--embedding-width", "8", "--learning-rate", "0.005", "--schedule", "cosine", "--seed", "3", "-n", "2",
+                "--ps", str(args.ps), "--mode", args.mode, "--evaluator", "--output", self.output, "--restarts", "5",
+                "--save-every-steps", str(max(1, self.steps // 8)), "--log-every", "1", "--json"]
+        self.begin = time.time()
+        self.process = subprocess.Popen(line, cwd=self.folder, stdout=open(self.log, "w"), stderr=open(self.log + ".err", "w"),
+                                        env=dict(os.environ, OMP_NUM_THREADS="1"))
+
+    def step(self):
+        return max([e["global_step"] for e in events(self.log) if e.get("event") == "step"], default=0)
+
+    def saving(self):
+        return glob.glob(self.output + "/ckpt-*.tmp.*") or glob.glob(self.output + "/ps/**/*tmp*", recursive=True)
+
+    def reached(self, phase, role):
+        if phase == "start":
+            return True
+        if phase == "rendezvous":
+            return os.path.exists(self.output + "/ps") if role.startswith("ps") else time.time() - self.begin > 0.3
+        if phase == "checkpoint":
+            return self.step() > self.steps // 4 and bool(self.saving())
+        return self.step() >= {"first step": 1, "middle": self.steps // 2, "end": self.steps - 1}[phase]
+
+    def kill(self, role, phase):
+        """Seconds after which it was killed; None when the job was over first."""
+        while self.process.poll() is None and time.time() - self.begin < self.args.limit:
+            pid = processes(self.output)[0].get(role)
+            if pid is not None and self.reached(phase, role):
+                os.kill(pid, signal.SIGKILL)
+                return time.time() - self.begin
+            time.sleep(0.002)
+        return None
+
+    def finish(self):
+        """What it came to, or why not."""
+        try:
+            code = self.process.wait(self.args.limit)
+        except subprocess.TimeoutExpired:
+            for pid in processes(self.output)[1]: # its own processes only: the output folder is this script's
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            return None, "HANGS"
+        if code != 0:
+            return None, f"exit code {code}: {open(self.log + '.err').read().strip()[-200:]}"
+        done = [e for e in events(self.log) if e.get("event") == "done" and "least_updates" in e]
+        evaluations = [e for e in events(self.log) if e.get("event") == "eval"]
+        if not done or not evaluations:
+            return None, "no result"
+        return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trireme", default="build/release/trireme")
+    parser.add_argument("--mode", default="sync")
+    parser.add_argument("--roles", default="worker 1,ps 0,worker 0,evaluator 0")
+    parser.add_argument("--phases", default=",".join(PHASES))
+    parser.add_argument("--train", type=int, default=20000)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--ps", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=60)
+    args = parser.parse_args()
+    args.trireme = os.path.realpath(args.trireme)
+    failed = 0
+    with tempfile.TemporaryDirectory() as work:
+        calm = Job(args, work, "calm")
+        wanted, why = calm.finish()
+        if wanted is None:
+            sys.exit(f"the undisturbed job: {why}")
+        print(f"{args.mode}, {args.ps} ps, undisturbed: auc {wanted[0]:.6f}, {wanted[1]} to {wanted[2]} updates, "
+              f"{time.time() - calm.begin:.1f} s", flush=True)
+        number = 0
+        for role in args.roles.split(","):
+            for phase in args.phases.split(","):
+                number += 1
+                shared = set(glob.glob("/dev/shm/*trireme*"))
+                job = Job(args, work, f"job{number}")
+                killed = job.kill(role, phase)
+                found, why = job.finish()
+                left = [f"process {pid}" for pid in processes(job.output)[1]] + sorted(set(glob.glob("/dev/shm/*trireme*")) - shared)
+                good = found is not None and abs(found[0] - wanted[0]) <= 0.0005 and found[1:] == wanted[1:] and not left
+                good = good and killed is not None
+                failed += not good
+                seen = why if found is None else f"auc {found[0]:.6f} ({found[0] - wanted[0]:+.6f}), {found[1]} to {found[2]} updates"
+                when = "over before" if killed is None else f"killed after {killed:4.1f} s"
+                print(f"{role:12} {phase:11} {when:18} {seen}, {time.time() - job.begin:4.1f} s"
+                      f"{', left: ' + ', '.join(left) if left else ''}{'' if good else '   WRONG'}", flush=True)
+    sys.exit(1 if failed else 0)
+
+
+main()
