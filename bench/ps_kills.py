@@ -2,10 +2,11 @@
 """Each role of a job with parameter servers dies by SIGKILL in each phase of it; the launcher starts it again.
 
 usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
-       [--train 20000] [--epochs 2] [--ps 1] [--limit 60]
+       [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--calm 1; asynchronous 4]
 worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
 often rows of dense variables were updated (each push once), seconds, and what was left behind (processes, shared memory).
-Synchronous jobs must give the undisturbed numbers; asynchronous ones differ by the order of pushes: give them data enough.
+Synchronous jobs must give the undisturbed numbers. Asynchronous ones differ by the order of pushes, disturbed or not: several
+are left alone first, and the AUC must lie within 0.0005 of their range. Give those more data (--train 40000 --epochs 3).
 The whole table takes about three minutes on two quiet cores.
 """
 import argparse
@@ -80,7 +81,7 @@ class Job:
             return os.path.exists(self.output + "/ps") if role.startswith("ps") else time.time() - self.begin > 0.3
         if phase == "checkpoint":
             return self.step() > self.steps // 4 and bool(self.saving())
-        return self.step() >= {"first step": 1, "middle": self.steps // 2, "end": self.steps - 1}[phase]
+        return self.step() >= {"first step": 1, "middle": self.steps // 2, "end": self.steps - self.steps // 20 - 1}[phase]
 
     def kill(self, role, phase):
         """Seconds after which it was killed; None when the job was over first."""
@@ -120,16 +121,22 @@ def main():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--ps", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--calm", type=int)
     args = parser.parse_args()
     args.trireme = os.path.realpath(args.trireme)
     failed = 0
     with tempfile.TemporaryDirectory() as work:
-        calm = Job(args, work, "calm")
-        wanted, why = calm.finish()
-        if wanted is None:
-            sys.exit(f"the undisturbed job: {why}")
-        print(f"{args.mode}, {args.ps} ps, undisturbed: auc {wanted[0]:.6f}, {wanted[1]} to {wanted[2]} updates, "
-              f"{time.time() - calm.begin:.1f} s", flush=True)
+        calm = []
+        for i in range(args.calm or (1 if args.mode == "sync" else 4)):
+            job = Job(args, work, f"calm{i}")
+            found, why = job.finish()
+            if found is None:
+                sys.exit(f"the undisturbed job: {why}")
+            calm.append(found[0])
+            wanted = found[1:]
+            print(f"{args.mode}, {args.ps} ps, undisturbed: auc {found[0]:.6f}, {found[1]} to {found[2]} updates, "
+                  f"{time.time() - job.begin:.1f} s", flush=True)
+        low, high = min(calm), max(calm)
         number = 0
         for role in args.roles.split(","):
             for phase in args.phases.split(","):
@@ -139,10 +146,10 @@ def main():
                 killed = job.kill(role, phase)
                 found, why = job.finish()
                 left = [f"process {pid}" for pid in processes(job.output)[1]] + sorted(set(glob.glob("/dev/shm/*trireme*")) - shared)
-                good = found is not None and abs(found[0] - wanted[0]) <= 0.0005 and found[1:] == wanted[1:] and not left
+                good = found is not None and low - 0.0005 <= found[0] <= high + 0.0005 and found[1:] == wanted and not left
                 good = good and killed is not None
                 failed += not good
-                seen = why if found is None else f"auc {found[0]:.6f} ({found[0] - wanted[0]:+.6f}), {found[1]} to {found[2]} updates"
+                seen = why if found is None else f"auc {found[0]:.6f} ({found[0] - sum(calm) / len(calm):+.6f}), {found[1]} to {found[2]} updates"
                 when = "over before" if killed is None else f"killed after {killed:4.1f} s"
                 print(f"{role:12} {phase:11} {when:18} {seen}, {time.time() - job.begin:4.1f} s"
                       f"{', left: ' + ', '.join(left) if left else ''}{'' if good else '   WRONG'}", flush=True)

@@ -11,10 +11,19 @@
 
 enum { SCRIPT_BYTES = 1 << 20, ADDED_MAX = 16 };
 
+/* Networks of images, then of clicks. */
+static const char *name_at(int32_t index) {
+    int32_t images = 0;
+    while (trm_model_name(images) != NULL) {
+        images++;
+    }
+    return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
+}
+
 /* The longest model's name that the file's name begins with. */
 static const char *model_of(const char *path) {
     const char *slash = strrchr(path, '/'), *file = slash != NULL ? slash + 1 : path, *best = NULL, *name;
-    for (int32_t i = 0; (name = trm_model_name(i)) != NULL; i++) {
+    for (int32_t i = 0; (name = name_at(i)) != NULL; i++) {
         size_t length = strlen(name);
         if (strncmp(file, name, length) == 0 && (file[length] == '_' || file[length] == '.') &&
             (best == NULL || length > strlen(best))) {
