@@ -8,21 +8,6 @@
 
 #include <string.h>
 
-void *trmi_scratch_get(trmi_scratch *scratch, int which, size_t bytes) {
-    if (bytes > scratch->bytes[which]) {
-        /* A little more than asked for: images grow in small steps. */
-        size_t room = bytes + bytes / 4;
-        void *grown = trmi_alloc(room);
-        if (grown == NULL) {
-            return NULL;
-        }
-        trmi_free(scratch->data[which]);
-        scratch->data[which] = grown;
-        scratch->bytes[which] = room;
-    }
-    return scratch->data[which];
-}
-
 void trmi_scratch_free(trmi_scratch *scratch) {
     for (int i = 0; i < TRMI_SCRATCH_KINDS; i++) {
         trmi_free(scratch->data[i]);
