@@ -81,7 +81,15 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     } else if (exec->alone != NULL) {
         exec->alone->exact = true;
     }
-    return trmi_plan_create(graph, &plan, &exec->program, err);
+    trmi_shard_report report = {.work = NULL};
+    bool tells = exec->parallel != NULL && exec->parallel->shard != NULL && exec->parallel->rank == 0;
+    plan.report = tells ? &report : NULL;
+    trm_status status = trmi_plan_create(graph, &plan, &exec->program, err);
+    if (status == TRM_OK && tells) {
+        trmi_shard_warn(exec, &report);
+    }
+    trmi_shard_report_free(&report);
+    return status;
 }
 
 /* An evaluation program keeps its parameters and states where the training program has them. */

@@ -52,6 +52,8 @@ trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *lea
                                void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
+/* Says what operators without a rule cost, which run whole on every rank. */
+void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What a caller feeds: the whole batch, or this rank's samples. */
 trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
 trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);

@@ -3,6 +3,7 @@
 #include "exec/shard.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -98,6 +99,22 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
         status = trmi_shard_plan_save(run->plan, file, err);
     }
     return status;
+}
+
+void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
+    const trmi_target *target = &exec->backend->target;
+    double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
+    double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
+    int32_t ranks = exec->parallel->size, passes = exec->program->training ? 3 : 1;
+    for (int64_t i = 0; i < report->work_count; i++) {
+        const trmi_shard_work *w = &report->work[i];
+        double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
+        double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
+        if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
+            trmi_log(TRM_LOG_WARN, "plan", "%s runs whole on each of %d ranks: %s; about %.3g ms of a step that they could share, "
+                     "and its input gathered", w->op, ranks, w->warning, seconds * 1e3);
+        }
+    }
 }
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes) {

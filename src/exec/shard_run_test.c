@@ -127,6 +127,35 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
     return trm_add(g, trm_bce_with_logits(g, z, label), extra);
 }
 
+static trm_status twice_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out, trm_error *err) {
+    (void)self, (void)count, (void)err;
+    out[0].shape = in[0].shape;
+    out[0].dtype = in[0].dtype;
+    return TRM_OK;
+}
+static trm_status twice_run(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out, trm_error *err) {
+    (void)self, (void)count, (void)err;
+    for (int64_t i = 0; i < trm_shape_count(&in[0].shape); i++) {
+        ((float *)out[0].data)[i] = 2 * ((const float *)in[0].data)[i];
+    }
+    return TRM_OK;
+}
+static void twice_gradient(const trm_custom_op *self, trm_graph *g, const trm_node *in, int32_t count, const trm_node *out,
+                           const trm_node *d_out, trm_node *d_in) {
+    (void)self, (void)in, (void)count, (void)out;
+    d_in[0] = trm_scale(g, d_out[0], 2);
+}
+static const trm_custom_op twice = {.name = "twice", .outputs = 1, .infer = twice_infer, .run = twice_run, .gradient = twice_gradient};
+
+/* An operator that nobody has a rule for, between two that are cut. */
+static trm_node strange(trm_graph *g, uint64_t v) {
+    trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(pick(v, 0, 5, 9), 6));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(trm_node_shape(g, x).dim[0]));
+    trm_node h = trm_tanh(g, dense(g, "a", x, 9)), y;
+    trm_custom(g, &twice, &h, 1, &y);
+    return trm_softmax_cross_entropy(g, dense(g, "b", y, 8), label, NULL);
+}
+
 /* ---- one job ---------------------------------------------------------------------------------------------------------- */
 
 static void feed(trm_exec *exec, int step) {
@@ -352,6 +381,12 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
     munmap(all, sizeof *all);
 }
 
+static int warned;
+static void listen(void *context, trm_log_level level, const char *room, const char *line) {
+    (void)context, (void)room;
+    warned += level == TRM_LOG_WARN && strstr(line, "runs whole on each of") != NULL && strstr(line, "custom operator") != NULL;
+}
+
 static int64_t trials(int64_t usual) {
     const char *more = getenv("TRIREME_SHARD_TRIALS");
     return more != NULL ? atoll(more) : usual;
@@ -388,6 +423,14 @@ static void clicks_bit_for_bit(void **state) {
     try_bits(clicks, 2, (int)trials(9), (trm_optimizer_options){.kind = TRM_ADAM, .clip_norm = 0.1}, TRM_PRECISION_FP32);
 }
 
+static void an_operator_without_a_rule_runs_whole_and_says_its_price(void **state) {
+    (void)state;
+    trm_log_set_sink(listen, NULL, TRM_LOG_WARN);
+    try_all(strange, 3000, 3, "onednn", TRM_PRECISION_FP32, 2e-4);
+    trm_log_set_sink(NULL, NULL, TRM_LOG_WARN);
+    assert_int_equal(warned, 3); /* rank 0 of each job */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(images_bit_for_bit),
@@ -395,6 +438,7 @@ int main(void) {
         cmocka_unit_test(clicks_bit_for_bit),
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
+        cmocka_unit_test(an_operator_without_a_rule_runs_whole_and_says_its_price),
         cmocka_unit_test(images_by_the_reference),
     };
     cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */

@@ -252,7 +252,7 @@ const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const
 trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh, trmi_shard_plan **out,
                                    trm_error *err);
 
-/* Text: lines "trireme-plan 1", "mesh a=2 b=4", "graph 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [pinned]",
+/* Text: lines "trireme-plan 1", "mesh a=2xb=4", "graph 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [pinned]",
  * "store NAME SPREAD", comments after '#'; stable names, sorted as the graph is.
  *   owns   the text is freed by trm_string_free
  *   error  CORRUPT with line, found, expected; INVALID from check */

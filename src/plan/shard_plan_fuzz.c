@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char *const seeds[] = {
-    "trireme-plan 1\nmesh a=2 b=4\ngraph 0123456789abcdef\nop conv1 nh pinned\nop fc.linear0 kc -> S1,R # by classes\n"
+    "trireme-plan 1\nmesh a=2xb=4\ngraph 0123456789abcdef\nop conv1 nh pinned\nop fc.linear0 kc -> S1,R # by classes\n"
     "store fc.weight S0,R\n",
     "trireme-plan 1\nmesh 2x2x2\nop a n.+ -> P+,R,Pmax\nop b ... pinned\nstore w S0.1,S0.0,R\n",
     "trireme-plan 1\nmesh host=2xlocal=4\n\n# nothing else\n",
