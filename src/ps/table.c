@@ -194,7 +194,10 @@ trm_status trmi_row_table_create(const trm_table_options *options,
                       trmi_spill_create(place->spill_folder, table->layout.record_bytes,
                                         place->spill_bytes, account, &table->spill, err),
                       failed);
-        trmi_row_layout place_of_row = {.stride = sizeof(uint64_t)};
+        const trm_expiry *e = &checked.expiry;
+        bool plain =
+            e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->max_rows == 0;
+        trmi_row_layout place_of_row = {.stride = plain ? sizeof(uint64_t) : sizeof(trmi_cold)};
         if (!trmi_rows_init(&table->spilled, account, &place_of_row)) {
             status = TRMI_FAIL(err, TRM_NOMEM, "table '%s': no room for its list of spilled rows",
                                table->name);
@@ -361,7 +364,9 @@ bool trmi_row_table_restore(trmi_row_table *table, const void *record) {
     trmi_row_header header;
     memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
     trmi_row_table_remove(table, header.key);
-    char *to = trmi_row_table_take_row(table, header.key, header.last_tick);
+    char *to = trmi_row_table_keep_cap(table, header.last_tick)
+                   ? trmi_row_table_take_row(table, header.key, header.last_tick)
+                   : NULL;
     if (to == NULL) {
         table->stats.no_room++;
         return false;

@@ -23,6 +23,14 @@ typedef struct trmi_cut_sink {
     uint32_t since; /* only records changed in this generation or later; 0 = all */
 } trmi_cut_sink;
 
+/* What memory keeps of a spilled row: its place, and what its expiry depends on. Tables without
+ * expiry and cap keep the place alone. */
+typedef struct trmi_cold {
+    uint32_t slot, last_tick, last_time;
+    float score;
+    uint64_t key;
+} trmi_cold;
+
 typedef struct trmi_row_table {
     trm_table_options options; /* defaults filled in; name points to `name` */
     char name[TRMI_TABLE_NAME_MAX + 1];
@@ -31,7 +39,7 @@ typedef struct trmi_row_table {
     trmi_rows rows;
     trmi_admitter admitter;
     trmi_spill *spill; /* NULL = cold rows are evicted */
-    trmi_rows spilled; /* of records that are one trmi_spill place */
+    trmi_rows spilled; /* of records that are a trmi_cold */
     const trmi_apply_kernels *kernels;
     trmi_locate locate;
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
@@ -48,6 +56,7 @@ typedef struct trmi_row_table {
     bool track_removed;
 
     uint32_t sweep_page, sweep_bucket;
+    uint32_t cold_page, cold_bucket; /* of `spilled` */
     uint64_t samples;         /* counter of random picks */
     int64_t pressed;          /* rows that had to go since the level last rose */
     void *record;             /* one scratch record */
@@ -118,6 +127,8 @@ static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
 char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
 /* Looks at a few rows for expiry; gives memory back after many have left. */
 void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick);
+/* One row leaves if the cap says that the table is full. False if none can. */
+bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick);
 void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key);
 
 #endif

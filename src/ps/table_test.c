@@ -364,6 +364,55 @@ static void spilled_rows_lose_nothing(void **state) {
     free(expected);
 }
 
+/* By each rule: rows that were spilled leave like those in memory, and keys that come again begin
+ * anew. */
+static void spilled_rows_expire(void **state) {
+    enum { ROWS = 12000, ALIVE = 100, AGE = 300 };
+    const trm_expiry rules[] = {{.after_ticks = AGE},
+                                {.after_seconds = AGE},
+                                {.min_score = 0.01f, .score_decay = 0.98f},
+                                {.max_rows = 3500}};
+    for (int rule = 0; rule < 4; rule++) {
+        trmi_account account = {.limit = rule == 3 ? 1 << 19 : 1 << 20};
+        trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
+        trm_table_options o = {.width = 16,
+                               .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                               .expiry = rules[rule]};
+        trmi_row_table *table = make_at(&o, &place, &account);
+        trm_table_stats stats;
+        float ones[ALIVE * 16];
+        uint64_t keys[ALIVE];
+        for (int i = 0; i < ALIVE * 16; i++) {
+            ones[i] = 1;
+        }
+        uint32_t tick = 1;
+        for (uint64_t first = 0; first < (rule == 3 ? 8 : 1) * ROWS; first += ALIVE, tick++) {
+            for (uint64_t i = 0; i < ALIVE; i++) {
+                keys[i] = first + i;
+            }
+            push(table, keys, ALIVE, ones, tick);
+            trmi_row_table_get_stats(table, &stats);
+            assert_true(stats.rows <= (rule == 3 ? 3500 : ROWS));
+        }
+        assert_true(stats.spilled_rows > (rule == 3 ? 100 : 1000));
+        if (rule == 3) {
+            assert_int_equal(stats.rows, 3500);
+            assert_true(stats.evicted > 100);
+            trmi_row_table_destroy(table);
+            continue;
+        }
+        for (uint32_t end = tick + 12 * AGE; tick < end; tick++) { /* the last 100 live on */
+            push(table, keys, ALIVE, ones, tick);
+        }
+        trmi_row_table_get_stats(table, &stats);
+        assert_int_equal(stats.spilled_rows, 0);
+        assert_int_equal(stats.rows, ALIVE);
+        assert_false(trmi_row_table_peek(table, 5 + ROWS / 2, NULL, NULL, NULL));
+        trmi_row_table_destroy(table);
+        assert_int_equal(account.used, 0);
+    }
+}
+
 static void a_budget_too_small_for_a_table_is_said(void **state) {
     trmi_account account = {.limit = 1000};
     trm_error err;
@@ -608,6 +657,7 @@ int main(void) {
         cmocka_unit_test(caps_keep_the_recent_or_the_frequent),
         cmocka_unit_test(the_budget_is_never_exceeded_by_eviction),
         cmocka_unit_test(spilled_rows_lose_nothing),
+        cmocka_unit_test(spilled_rows_expire),
         cmocka_unit_test(a_budget_too_small_for_a_table_is_said),
         cmocka_unit_test(bad_tables_are_named),
         cmocka_unit_test(cuts_are_consistent_while_rows_change),

@@ -165,7 +165,13 @@ static bool spill_row(trmi_row_table *table, char *record) {
         trmi_spill_drop(table->spill, slot);
         return false;
     }
-    memcpy(place, &slot, sizeof slot);
+    if (table->spilled.stride == sizeof(trmi_cold)) {
+        const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
+        trmi_cold cold = {slot, h->last_tick, h->last_time, h->score, key};
+        memcpy(place, &cold, sizeof cold);
+    } else {
+        memcpy(place, &slot, sizeof slot);
+    }
     trmi_rows_erase(&table->rows, key);
     table->stats.spilled++;
     return true;
@@ -207,15 +213,46 @@ static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     return true;
 }
 
-char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick) {
-    if (table->rows.count >= table->rows_max) {
+/* A spilled row, the coldest of about 16 random ones: each of them is colder than those in memory.
+ */
+static bool cold_victim(trmi_row_table *table, uint64_t *key) {
+    trmi_cold best = {0};
+    int seen = 0;
+    for (int tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
+        uint32_t bits[4];
+        char *places[TRMI_BUCKET_SLOTS];
+        trmi_philox(table->options.seed, TRMI_STREAM_ROW_INIT | 1 << 7, table->samples++, bits);
+        int count = trmi_rows_sample(&table->spilled, bits, places);
+        for (int i = 0; i < count; i++) {
+            trmi_cold cold;
+            memcpy(&cold, places[i], sizeof cold);
+            best = seen + i == 0 || cold.last_tick < best.last_tick ? cold : best;
+        }
+        seen += count;
+    }
+    *key = best.key;
+    return seen > 0;
+}
+
+bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick) {
+    int64_t cold = table->spill == NULL ? 0 : table->spilled.count;
+    if (table->rows.count + cold < table->rows_max) {
+        return true;
+    }
+    uint64_t key;
+    if (cold == 0 || !cold_victim(table, &key)) {
         const trmi_row_header *h = random_victim(table, tick);
         if (h == NULL) {
-            return NULL;
+            return false;
         }
-        trmi_row_table_remove(table, h->key);
-        table->stats.evicted++;
+        key = h->key;
     }
+    trmi_row_table_remove(table, key);
+    table->stats.evicted++;
+    return true;
+}
+
+char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick) {
     char *record = trmi_rows_insert(&table->rows, key);
     if (record == NULL && make_room(table, key, tick)) {
         record = trmi_rows_insert(&table->rows, key);
@@ -233,7 +270,9 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         table->stats.refused++;
         return NULL;
     }
-    char *record = trmi_row_table_take_row(table, key, tick->tick);
+    char *record = trmi_row_table_keep_cap(table, tick->tick)
+                       ? trmi_row_table_take_row(table, key, tick->tick)
+                       : NULL;
     if (record == NULL) {
         table->stats.no_room++;
         return NULL;
@@ -342,18 +381,46 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
 /* ---- expiry -------------------------------------------------------------------------------------
  */
 
-static bool has_expired(const trmi_row_table *table, const trmi_row_header *h,
-                        const trmi_tick *tick) {
+static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_t last_time,
+                        float score, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
-    uint32_t rested = tick->tick - h->last_tick;
+    uint32_t rested = tick->tick - last_tick;
     if (e->after_ticks > 0 && (int64_t)rested > e->after_ticks) {
         return true;
     }
-    if (e->after_seconds > 0 && (double)tick->time - (double)h->last_time > e->after_seconds) {
+    if (e->after_seconds > 0 && (double)tick->time - (double)last_time > e->after_seconds) {
         return true;
     }
     return e->min_score > 0 && rested > 0 &&
-           h->score * powf(e->score_decay, (float)rested) < e->min_score;
+           score * powf(e->score_decay, (float)rested) < e->min_score;
+}
+
+/* As below, among the rows in the file: what memory keeps of them is enough. */
+static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
+    if (table->spill == NULL || table->spilled.count == 0) {
+        return;
+    }
+    for (int64_t buckets = rows / table->spilled.slots + 1; buckets > 0; buckets--) {
+        char *places[TRMI_BUCKET_SLOTS];
+        if (table->cold_page >= table->spilled.page_count) {
+            table->cold_page = table->cold_bucket = 0;
+        }
+        const trmi_rows_page *page = &table->spilled.pages[table->cold_page];
+        if (table->cold_bucket >= page->buckets) {
+            trmi_rows_shrink(&table->spilled, table->cold_page++);
+            table->cold_bucket = 0;
+            continue;
+        }
+        int count = trmi_rows_bucket(&table->spilled, page, table->cold_bucket++, places);
+        for (int i = 0; i < count; i++) {
+            trmi_cold cold;
+            memcpy(&cold, places[i], sizeof cold);
+            if (has_expired(table, cold.last_tick, cold.last_time, cold.score, tick)) {
+                trmi_row_table_remove(table, cold.key);
+                table->stats.expired++;
+            }
+        }
+    }
 }
 
 /* Looks at the rows of a few buckets, in turn; a page that has lost most of its rows shrinks. */
@@ -362,6 +429,7 @@ void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0) {
         return;
     }
+    sweep_cold(table, rows, tick);
     for (int64_t buckets = rows / table->rows.slots + 1; buckets > 0; buckets--) {
         char *records[TRMI_BUCKET_SLOTS];
         if (table->sweep_page >= table->rows.page_count) {
@@ -379,7 +447,7 @@ void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *
         int count = trmi_rows_bucket(&table->rows, page, table->sweep_bucket++, records);
         for (int i = 0; i < count; i++) {
             const trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
-            if (has_expired(table, h, tick)) {
+            if (has_expired(table, h->last_tick, h->last_time, h->score, tick)) {
                 trmi_row_table_remove(table, h->key);
                 table->stats.expired++;
             }
