@@ -110,7 +110,7 @@ typedef struct trm_table_options {
     const char *name;      /* unique among the tables of a job; copied */
     int32_t width;         /* values a row, 1..1048576 */
     trm_dtype dtype;       /* of the values: 0 = float32; bfloat16, float16 */
-    bool round_to_nearest; /* 16-bit rows: instead of stochastic rounding */
+    bool round_to_nearest; /* 16-bit rows, gradients on a 16-bit wire: not stochastically */
     uint64_t seed;         /* of initial values, rounding and admission */
     trm_row_optimizer optimizer;
     trm_row_init init;
@@ -244,7 +244,8 @@ typedef struct trm_ps_client_options {
     trm_ps_server *const *local;  /* [servers] of this process */
     int32_t servers;
     int32_t worker;          /* 0..65535, unique among those that push */
-    trm_dtype wire;          /* of rows and gradients under way: 0 = float32 */
+    trm_dtype wire;          /* of rows and gradients under way: 0 = float32. To 16 bits gradients
+                                are rounded stochastically (seeded: again the same), rows to nearest */
     int32_t pushes_ahead;    /* unanswered pushes before a push waits; 0 = 4, at most 32 */
     int64_t cache_rows;      /* of hot rows per table; 0 = none */
     int32_t cache_staleness; /* own batches that a cached row may be old; 0 = 1 */

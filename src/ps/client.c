@@ -179,7 +179,7 @@ static void drop_connection(trm_ps_client *client, trmi_peer *peer) {
     /* Answers lie in the channel's memory: they are asked for again. */
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         trm_ps_batch *batch = client->batches[i];
-        if (batch != NULL && batch->answered[peer->number]) {
+        if (batch != NULL && batch->answered[peer->number] && batch->kept[peer->number] == NULL) {
             batch->answers[peer->number] = (trmi_message){0};
             batch->answered[peer->number] = false;
         }

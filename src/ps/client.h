@@ -83,6 +83,7 @@ struct trm_ps_batch {
     bool pulling;
     bool *answered;          /* [servers] */
     trmi_message *answers;   /* [servers] */
+    uint8_t **kept;          /* [servers] answers out of the channel's way, NULL = none */
     trmi_channel **answerer; /* [servers] whose the message is */
     double *asked;           /* [servers] when */
     trm_error err;
@@ -98,8 +99,9 @@ struct trm_ps_client {
     trm_ps_mode mode;
     uint32_t worker, incarnation;
     bool reader;
-    bool resting;              /* the servers do not wait for this worker's clock */
-    bool refused_here;         /* a server has said no: trying again is of no use */
+    bool reading;      /* trm_ps_read: answers of other batches must not block the channel */
+    bool resting;      /* the servers do not wait for this worker's clock */
+    bool refused_here; /* a server has said no: trying again is of no use */
     trm_table_options *tables; /* names owned */
     int32_t widths[TRMI_PS_TABLES_MAX];
     trmi_cache **caches; /* by table */

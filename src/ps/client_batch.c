@@ -14,9 +14,10 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
         b->index = -1;
         b->answered = trmi_alloc(client->servers * sizeof *b->answered);
         b->answers = trmi_alloc(client->servers * sizeof *b->answers);
+        b->kept = trmi_alloc(client->servers * sizeof *b->kept);
         b->asked = trmi_alloc(client->servers * sizeof *b->asked);
     }
-    if (b == NULL || b->answered == NULL || b->answers == NULL || b->asked == NULL) {
+    if (b == NULL || b->answered == NULL || b->answers == NULL || b->kept == NULL || b->asked == NULL) {
         trm_ps_batch_destroy(b);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
     }
@@ -40,6 +41,8 @@ void trmi_batch_release(trm_ps_batch *b) {
             c->table->release(c, &b->answers[s]);
         }
         b->answers[s] = (trmi_message){0};
+        trmi_free(b->kept[s]);
+        b->kept[s] = NULL;
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         client->batches[i] = client->batches[i] == b ? NULL : client->batches[i];
@@ -51,7 +54,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     if (b == NULL) {
         return;
     }
-    if (b->answers != NULL && b->answered != NULL) {
+    if (b->answers != NULL && b->answered != NULL && b->kept != NULL) {
         trmi_batch_release(b);
     }
     free_arrangement(&b->pull);
@@ -65,6 +68,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->sums);
     trmi_free(b->answered);
     trmi_free(b->answers);
+    trmi_free(b->kept);
     trmi_free(b->asked);
     trmi_free(b);
 }

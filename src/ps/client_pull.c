@@ -103,6 +103,29 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     return TRM_OK;
 }
 
+/* Copies an answer that will be wanted later: where it lies, it is in the way of others. */
+static void keep_answer(trm_ps_batch *b, int32_t server) {
+    trm_ps_client *c = b->client;
+    trmi_message *m = &b->answers[server];
+    trmi_channel *channel = c->peers[server].channel;
+    uint8_t *copy = m->block == NULL || channel == NULL ? NULL : trmi_alloc(m->bytes);
+    if (copy == NULL) {
+        return;
+    }
+    trmi_ps_header header;
+    uint32_t first = b->pull.first[server], last = b->pull.first[server + 1];
+    memcpy(copy, m->data, m->bytes);
+    if (trmi_ps_decode_header(copy, m->bytes, &header, NULL) != TRM_OK ||
+        trmi_ps_decode_rows(copy, m->bytes, &header, c->widths, b->pull.sections + first,
+                            last - first, NULL) != TRM_OK) {
+        trmi_free(copy); /* cannot be: it was decoded before */
+        return;
+    }
+    b->kept[server] = copy;
+    channel->table->release(channel, m);
+    *m = (trmi_message){0};
+}
+
 void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *header,
                        trmi_message *m) {
     trm_ps_client *c = b->client;
@@ -123,6 +146,9 @@ void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *h
     }
     b->answers[peer->number] = *m;
     *m = (trmi_message){0};
+    if (c->reading && !b->outside) {
+        keep_answer(b, peer->number);
+    }
 }
 
 static void find_values(trm_ps_batch *b) {
@@ -208,11 +234,17 @@ trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
 }
 
 trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
-    b->outside = true;
+    trm_ps_client *c = b->client;
+    b->outside = c->reading = true;
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        for (uint32_t s = 0; c->batches[i] != NULL && s < c->servers; s++) {
+            keep_answer(c->batches[i], (int32_t)s);
+        }
+    }
     trm_status status = trm_ps_pull_start(b, err);
     if (status == TRM_OK) {
         status = trm_ps_pull_wait(b, err);
     }
-    b->outside = false;
+    b->outside = c->reading = false;
     return status;
 }

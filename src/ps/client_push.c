@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/rng.h"
 
 static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -90,7 +91,9 @@ static trm_status place_sums(trm_ps_batch *b, float **target, float **by_place, 
     return TRM_OK;
 }
 
-static void narrow_sums(trm_ps_batch *b, float **by_place) {
+/* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
+ * down by chance: by noise that follows from table, key, worker and push, the same in every run. */
+static void narrow_sums(trm_ps_batch *b, float **by_place, uint64_t sequence) {
     const trm_ps_client *c = b->client;
     const trmi_arrangement *a = &b->push;
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
@@ -98,8 +101,12 @@ static void narrow_sums(trm_ps_batch *b, float **by_place) {
         const trmi_ps_section *s = &a->sections[i];
         int32_t width = c->widths[s->table];
         size_t row = (size_t)width * trm_dtype_bytes(c->options.wire);
+        const trm_table_options *table = &c->tables[s->table];
+        uint64_t push = trmi_mix(table->seed ^ 0x57495245, (uint64_t)c->worker << 40 | sequence);
         for (int64_t k = 0; k < s->count; k++) {
-            kernels->store[c->options.wire](by_place[s->keys - a->keys + k], width, 0,
+            uint64_t noise = trmi_mix(push, trmi_key_hash(s->keys[k])) | 1;
+            kernels->store[c->options.wire](by_place[s->keys - a->keys + k], width,
+                                            table->round_to_nearest ? 0 : noise,
                                             s->values + (size_t)k * row);
         }
     }
@@ -154,7 +161,7 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
     if (status == TRM_OK) {
         sum_gradients(b, target);
         if (b->client->options.wire != TRM_FLOAT32) {
-            narrow_sums(b, by_place);
+            narrow_sums(b, by_place, header->sequence);
         }
     }
     trmi_free(target);
