@@ -44,5 +44,19 @@ mkdir spill
     fail "spill: $(tail -n 3 budget.err)"
 awk '$1 == "budget.spilled" && $2 > 1000 {found = 1} END {exit !found}' budget.txt || fail "nothing was spilled"
 awk '$1 == "budget.table" && $2 <= 0.04 {found = 1} END {exit !found}' budget.txt || fail "the budget was exceeded"
+# ---- what a job's tables are like
+says() { # OPTIONS WORDS
+    "$trireme" train widedeep --data synth --ps 1 --output tables --tables "$1" > tables.txt 2>&1 && fail "--tables $1 went through"
+    grep -qF -- "$2" tables.txt || fail "--tables $1: $(tail -n 1 tables.txt)"
+}
+says rows=fp8 "one of fp32, bf16, fp16 expected"
+says admit=never "count:N, bloom:N or probability:P expected"
+says max-rows=many "a number from 0"
+says cap "name=value,name=value expected"
+says colour=red "'colour' is unknown"
+"$trireme" train widedeep --data synth --synth-train 4000 --synth-test 500 --table-rows 500 --steps 30 --batch-size 64 --ps 1 -n 1 \
+    --wire bf16 --tables rows=bf16,admit=count:2,expire-steps=1000,optimizer=rowwise_adagrad --output tables \
+    > tables.txt 2>&1 || fail "tables: $(tail -n 3 tables.txt)"
+"$trireme" ps inspect tables/ps > tables.txt 2>&1 && grep -q "bfloat16, rowwise_adagrad" tables.txt || fail "rows are not bf16: $(cat tables.txt)"
 [ $failed = 0 ] && echo "ps tools: all well"
 exit $failed

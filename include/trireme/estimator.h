@@ -63,6 +63,7 @@ typedef struct trm_ps_strategy {
     int32_t shards;         /* threads of one server; 0 = its CPUs */
     int64_t memory_bytes;   /* of one server, never exceeded; 0 = 80 % of the machine's */
     bool no_log;            /* a killed server goes back to its last checkpoint */
+    const char *spill_folder; /* for rows beyond the memory; NULL = cold rows are evicted */
     const char *folder;     /* of the servers' files; NULL = model_dir/ps */
     double timeout_seconds; /* servers and workers are waited for so long; 0 = 120 */
     /* as in trm_ps_training */

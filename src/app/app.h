@@ -62,7 +62,7 @@ typedef struct app_options {
     int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *export_latest, *export_best, *export_final;
-    const char *token_file, *listen, *connect, *table, *key;
+    const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill;
     int64_t cut;
     bool tcp_only;
     bool evaluator, check, no_ps_log, hybrid;
@@ -250,6 +250,11 @@ TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions
 
 /* Prints what is in a rank table, with its warnings. Returns the exit code. */
 int app_tell_rank_table(app_context *app, const char *path);
+
+/* ---- tables of a job (table_flag.c) ------------------------------------------------------------------- */
+
+/* What --tables says, over what is in *options; NULL says nothing.   errors  INVALID */
+trm_status app_table_flag(const char *text, trm_table_options *options, trm_error *err);
 
 /* ---- roles (roles.c) ---------------------------------------------------------------------------------- */
 

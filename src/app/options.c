@@ -239,6 +239,8 @@ static const app_flag ROLES[] = {
     {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
     {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
+    {"ps-spill", APP_TEXT, OPTION(ps_spill), "DIR", "cold rows beyond --ps-memory go to a file there (they are evicted)", 0, 0},
+    {"tables", APP_TEXT, OPTION(tables), "A=X,B=Y", "rows=bf16, rounding, optimizer, admit=count:2, expire-steps, max-rows ...: docs/parameter-server.md", 0, 0},
     {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL, "a killed server goes back to its last checkpoint", 0, 0},
     {"export-latest", APP_CHOICE, OPTION(export_latest), "safetensors|npz|onnx", "each evaluated checkpoint goes to OUTPUT/export/latest", 0, 0},
     {"export-best", APP_TEXT, OPTION(export_best), "FORMAT[:METRIC]", "... to OUTPUT/export/best when it is the best so far: loss, logloss, auc, accuracy, top5 (loss)", 0, 0},

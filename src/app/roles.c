@@ -193,6 +193,11 @@ static trm_status resolve(role *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* make_estimator has checked it. */
+static void set_table(void *context, trm_table_options *options) {
+    (void)!app_table_flag(((const role *)context)->app->o.tables, options, NULL);
+}
+
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_ps_strategy strategy = {.hybrid = o->hybrid,
@@ -204,8 +209,13 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                                                                       : TRM_PLACE_BY_HASH,
                                 .shards = (int32_t)o->ps_shards,
                                 .memory_bytes = o->ps_memory,
-                                .no_log = o->no_ps_log};
+                                .no_log = o->no_ps_log,
+                                .spill_folder = o->ps_spill,
+                                .table = set_table,
+                                .context = r};
+    trm_table_options unused = {0};
     trm_status status = mode_of(o, &strategy, err);
+    status = status == TRM_OK ? app_table_flag(o->tables, &unused, err) : status;
     if (status != TRM_OK) {
         return status;
     }
@@ -368,7 +378,9 @@ static trm_status check_launch(const app_context *app, trm_error *err) {
     if (o->evaluator && o->output == NULL) {
         return app_fail(err, TRM_INVALID, "--evaluator needs --output: it evaluates the checkpoints there");
     }
+    trm_table_options unused = {0};
     trm_status status = mode_of(o, &ignored, err);
+    status = status == TRM_OK ? app_table_flag(o->tables, &unused, err) : status;
     if (status != TRM_OK || o->output == NULL || o->resume) {
         return status;
     }

@@ -184,6 +184,7 @@ static trm_status take_config(trm_estimator *e, const trm_run_config *config, tr
     TRMI_TRY(copy_text(e, &c->model_dir, err));
     TRMI_TRY(copy_text(e, &c->precision_mode, err));
     TRMI_TRY(copy_text(e, &e->strategy.folder, err));
+    TRMI_TRY(copy_text(e, &e->strategy.spill_folder, err));
     place(e);
     TRMI_TRY(check_roles(e, err));
     fill_defaults(e);

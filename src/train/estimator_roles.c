@@ -35,6 +35,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .listen = trm_cluster_task_address(cluster, TRM_ROLE_PS, index),
         .folder = folder[0] != '\0' ? folder : NULL,
         .log_pushes = folder[0] != '\0' && !s->no_log,
+        .spill_folder = s->spill_folder,
         .mode = s->mode,
         .workers = e->trainers,
         .staleness = s->staleness,
