@@ -18,6 +18,7 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
+trap "exit 143" TERM INT HUP
 before_tmp=$(ls -d /tmp/trireme-agent-* /tmp/trireme-"$(id -u)"/* 2> /dev/null | sort) before_shm=$(ls /dev/shm | sort)
 
 # --- tools ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ work=$(mktemp -d)
 a=trireme-a-$$ b=trireme-b-$$
 cleanup() { ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$work"; }
 trap cleanup EXIT
+trap "exit 143" TERM INT HUP
 ip netns add "$a" && ip netns add "$b" || { echo "link.sh: no network namespaces here" >&2; exit 77; }
 ip link add ta$$ netns "$a" type veth peer name tb$$ netns "$b" || exit 77
 ip -n "$a" addr add 10.99.0.1/24 dev ta$$ && ip -n "$b" addr add 10.99.0.2/24 dev tb$$
