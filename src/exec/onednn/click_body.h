@@ -1,7 +1,34 @@
 /* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags. Included by
  * memory_body.h once per instruction set. */
 
-enum { PAIRS_TILE = 32 /* columns at a time */ };
+enum { PAIRS_TILE = 32 /* columns at a time */, PAIRS_ROWS = 4 /* sums that run beside each other */ };
+
+/* Rows i to i + count of the products' triangle, columns of one tile. */
+static inline void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y, int64_t i,
+                             int64_t count, int64_t rows, int64_t width, int64_t n, bool first) {
+    const float *own[PAIRS_ROWS];
+    for (int64_t r = 0; r < PAIRS_ROWS; r++) {
+        own[r] = x + (i + (r < count ? r : 0)) * width;
+    }
+    for (int64_t j = 0; j < i + count - 1; j += VL) {
+        int lanes = (int)(rows - j < VL ? rows - j : VL);
+        vf sum[PAIRS_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        for (int64_t k = 0; k < n; k++) {
+            vf others = vf_lanes(turned[k], j, 0, lanes);
+            for (int r = 0; r < PAIRS_ROWS; r++) {
+                sum[r] = vf_fma(vf_set(own[r][k]), others, sum[r]);
+            }
+        }
+        for (int64_t r = 0; r < count; r++) {
+            int stored = (int)(i + r - j < VL ? i + r - j : VL);
+            float *to = y + (i + r) * (i + r - 1) / 2;
+            if (stored > 0) {
+                vf before = first ? vf_zero() : vf_lanes(to, j, 0, stored);
+                vf_put_lanes(to, j, 0, stored, vf_add(before, sum[r]));
+            }
+        }
+    }
+}
 
 /* y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i: vectors run along j, over a transposed tile. */
 static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
@@ -13,17 +40,8 @@ static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
                 turned[k][j] = x[j * width + begin + k];
             }
         }
-        for (int64_t i = 1; i < rows; i++) {
-            const float *own = x + i * width + begin;
-            float *to = y + i * (i - 1) / 2;
-            for (int64_t j = 0; j < i; j += VL) {
-                int lanes = (int)(i - j < VL ? i - j : VL);
-                vf sum = begin == 0 ? vf_zero() : vf_lanes(to, j, 0, lanes);
-                for (int64_t k = 0; k < n; k++) {
-                    sum = vf_fma(vf_set(own[k]), vf_lanes(turned[k], j, 0, lanes), sum);
-                }
-                vf_put_lanes(to, j, 0, lanes, sum);
-            }
+        for (int64_t i = 1; i < rows; i += PAIRS_ROWS) {
+            pair_rows(x + begin, turned, y, i, rows - i < PAIRS_ROWS ? rows - i : PAIRS_ROWS, rows, width, n, begin == 0);
         }
     }
 }
@@ -37,14 +55,23 @@ static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t r
             d[i][j] = d[j][i] = *dy++;
         }
     }
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i += PAIRS_ROWS) {
+        const float *own[PAIRS_ROWS];
+        for (int64_t r = 0; r < PAIRS_ROWS; r++) {
+            own[r] = d[i + r < rows ? i + r : i];
+        }
         for (int64_t k = 0; k < width; k += VL) {
             int lanes = (int)(width - k < VL ? width - k : VL);
-            vf sum = vf_zero();
+            vf sum[PAIRS_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
             for (int64_t j = 0; j < rows; j++) {
-                sum = vf_fma(vf_set(d[i][j]), vf_lanes(x, j * width + k, 0, lanes), sum);
+                vf row = vf_lanes(x, j * width + k, 0, lanes);
+                for (int r = 0; r < PAIRS_ROWS; r++) {
+                    sum[r] = vf_fma(vf_set(own[r][j]), row, sum[r]);
+                }
             }
-            vf_put_lanes(dx, i * width + k, 0, lanes, sum);
+            for (int64_t r = 0; r < PAIRS_ROWS && i + r < rows; r++) {
+                vf_put_lanes(dx, (i + r) * width + k, 0, lanes, sum[r]);
+            }
         }
     }
 }
