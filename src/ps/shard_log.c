@@ -125,7 +125,9 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to log a push", shard->log.path);
         goto done;
     }
-    memcpy(copy, push->sections, sections_bytes);
+    if (sections_bytes > 0) {
+        memcpy(copy, push->sections, sections_bytes);
+    }
     trmi_ps_header header = {
         .kind = TRMI_PS_PUSH, .dtype = (uint16_t)push->dtype, .section_count = push->section_count};
     for (uint32_t i = 0; i < push->section_count; i++) {
