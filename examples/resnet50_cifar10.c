@@ -1,10 +1,14 @@
 /* Guide 002's program: ResNet-50 on CIFAR-10, with its data pipeline, its loss made of small
- * operators, and its training call. Usage: resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS]] */
+ * operators, and its training call, on one rank or many.
+ * Usage: [trireme run -n 8 --] resnet50_cifar10 DIR [IMAGE_SIZE [EPOCHS [PARALLEL_MODE]]] */
 #include "trireme/callbacks.h"
+#include "trireme/context.h"
+#include "trireme/distribute.h"
 #include "trireme/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static trm_status create_dataset(const char *path, int64_t size, trm_dataset **data, trm_error *err) {
     /* The guide reads all files, test set included; here the training set. Its mean and deviation are
@@ -19,7 +23,9 @@ static trm_status create_dataset(const char *path, int64_t size, trm_dataset **d
         trm_transform_hwc2chw(),
     };
     trm_status status = trm_dataset_cifar10(path, TRM_USAGE_TRAIN, data, err);
-    if (status != TRM_OK || (status = trm_dataset_shuffle(*data, 10, err)) != TRM_OK ||
+    int32_t ranks = trm_distribute_size(NULL), rank = trm_distribute_rank(NULL);
+    if (status != TRM_OK || (status = trm_dataset_shard(*data, ranks, rank, TRM_SHARD_WRAP, err)) != TRM_OK ||
+        (status = trm_dataset_shuffle(*data, 10, err)) != TRM_OK ||
         (status = trm_dataset_map(*data, transforms, 6, err)) != TRM_OK ||
         (status = trm_dataset_batch(*data, 32, true, err)) != TRM_OK) {
         return status;
@@ -49,8 +55,21 @@ static trm_node softmax_cross_entropy_expand(trm_graph *g, trm_node logit, const
     return trm_reduce_mean(g, loss, &last, 1, false);
 }
 
+/* Each rank reads its own samples, also where operators are split. */
+static trm_status set_parallel(const char *mode, trm_context *context, trm_error *err) {
+    trm_status status = trm_context_set(context, "parallel_mode", mode, err);
+    if (status == TRM_OK && strcmp(mode, "stand_alone") != 0) {
+        status = trm_context_set(context, "mirror_mean", "true", err);
+    }
+    if (status == TRM_OK && strstr(mode, "auto_parallel") != NULL) {
+        status = trm_context_set(context, "full_batch", "false", err);
+    }
+    return status;
+}
+
 int main(int argc, char **argv) {
     trm_error err;
+    trm_context *context = NULL;
     trm_dataset *dataset = NULL;
     trm_model *model = NULL;
     int64_t size = argc > 2 ? atol(argv[2]) : 224, epochs = argc > 3 ? atol(argv[3]) : 10;
@@ -60,14 +79,22 @@ int main(int argc, char **argv) {
         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .learning_rate = {.base = 0.01},
     };
-    trm_status status = create_dataset(argc > 1 ? argv[1] : "cifar-10-batches-bin", size, &dataset, &err);
+    trm_status status = trm_distribute_comm(NULL, &options.parallel.comm, &err);
+    if (status != TRM_OK || (status = trm_context_create(&context, &err)) != TRM_OK ||
+        (status = set_parallel(argc > 4 ? argv[4] : "auto_parallel", context, &err)) != TRM_OK ||
+        (status = create_dataset(argc > 1 ? argv[1] : "cifar-10-batches-bin", size, &dataset, &err)) != TRM_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        return trm_status_exit_code(status);
+    }
     options.data = dataset;
-    if (status != TRM_OK || (status = trm_model_create(&options, &model, &err)) != TRM_OK ||
+    options.context = context;
+    if ((status = trm_model_create(&options, &model, &err)) != TRM_OK ||
         (status = trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = epochs, .sink = true,
                                       .callbacks = {trm_loss_monitor(1, puts)}}, &err)) != TRM_OK) {
         fprintf(stderr, "%s\n", err.message);
     }
     trm_model_destroy(model);
     trm_dataset_destroy(dataset);
+    trm_context_destroy(context);
     return trm_status_exit_code(status);
 }

@@ -49,6 +49,11 @@ TRM_API void trm_distribute_end(trm_distribute *distribute);
 TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
+/* What is beneath, for what takes a communicator (trm_model_options.parallel.comm); *out is NULL on one device.
+ *   owns   distribute: valid until its end; with NULL until the process's
+ *   error  those of trm_distribute_begin, with NULL in a first call */
+TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out, trm_error *err);
+
 /* Every value of rank `root` on every rank, of any type.   error  INVALID, and those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_distribute_broadcast(trm_distribute *distribute,
                                                          const trm_tensor *values, int32_t count,

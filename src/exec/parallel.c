@@ -69,6 +69,10 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
 static trm_status check_same(trm_exec *exec, trm_error *err);
 
 void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
+    if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1, sizeof *p->shared)) {
+        (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
+        return NULL;
+    }
     void *memory = trm_comm_alloc_shared(p->comm, bytes > 0 ? bytes : 64, err);
     if (memory != NULL) {
         p->shared[p->shared_count++] = memory;
@@ -160,9 +164,10 @@ void trmi_parallel_close(trm_exec *exec) {
     trm_comm_destroy(p->norm_comm);
     /* Peers may still read: after an error they are told by the poison, otherwise every operation that
      * touches this memory has ended on all ranks before it ended here. */
-    for (int32_t i = 0; i < p->shared_count; i++) {
+    for (int64_t i = 0; i < p->shared_count; i++) {
         trm_comm_free_shared(p->comm, p->shared[i]);
     }
+    trmi_free(p->shared);
     trmi_shard_close(exec);
     trmi_free(p->items);
     trmi_free(p->cut);

@@ -56,13 +56,13 @@ typedef struct trmi_parallel {
     uint16_t *wire; /* NULL: float32 as they are */
     trmi_agreed *agreed;
     trm_request *agreement;
-    void *shared[8];
+    void **shared; /* owned list; a mesh of three axes alone adds eight */
+    int64_t shared_count, shared_capacity;
     bool common; /* PARAM is rank 0's memory on all ranks, each writes its slice */
     uint8_t *casts; /* by step, a trmi_cast: parallel_casts.c; NULL = none */
     int32_t casts_count;
     bool casts_fresh; /* they are those of the parameters as they are */
     bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
-    int32_t shared_count;
     float flag; /* of this rank, for the next step */
     bool valid; /* agreed holds the last step's */
     /* synchronised batch norm */

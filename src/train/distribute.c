@@ -149,6 +149,12 @@ static trm_status resolve(trm_distribute **d, trm_error *err) {
     return TRM_OK;
 }
 
+trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
+    TRMI_TRY(resolve(&d, err));
+    *out = d->comm;
+    return TRM_OK;
+}
+
 int32_t trm_distribute_rank(const trm_distribute *distribute) {
     trm_distribute *d = (trm_distribute *)distribute;
     return resolve(&d, NULL) == TRM_OK && d->comm != NULL ? trm_comm_rank(d->comm) : 0;
