@@ -53,21 +53,7 @@ auc 0.8
 # ---- TFRecords of tf.Example, written by hand: from the rows of the CSV files
 python3 - "$work" << 'END'
 import csv, struct, sys
-table = []
-for i in range(256):
-    for _ in range(8):
-        i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
-    table.append(i)
-def masked(data):
-    crc = 0xFFFFFFFF
-    for b in data:
-        crc = table[(crc ^ b) & 255] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-def field(number, data):
-    return bytes([number << 3 | 2]) + bytes([len(data) & 127 | 128, len(data) >> 7]) + data
-def feature(name, kind, data):  # 1 bytes, 2 float, 3 int64
-    return field(1, field(1, name.encode()) + field(2, field(kind, data)))
+from tfrecord import feature, field, record
 for part in ("train", "test"):
     with open(f"{sys.argv[1]}/{part}.tfrecord", "wb") as f:
         for row in csv.DictReader(open(f"{sys.argv[1]}/csv/{part}.csv")):
@@ -77,9 +63,7 @@ for part in ("train", "test"):
             one += feature("city", 1, field(1, row["city"].encode()))
             if row["words"]:
                 one += feature("words", 1, b"".join(field(1, w.encode()) for w in row["words"].split("|")))
-            example = field(1, one)
-            head = struct.pack("<Q", len(example))
-            f.write(head + masked(head) + example + masked(example))
+            f.write(record(one))
 END
 train widedeep --data "$work/train.tfrecord" --dataset tfrecord --columns $columns --table-rows 100 --batch-size 100 --epochs 5
 auc 0.85

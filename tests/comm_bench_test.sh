@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # bench comm: what it prints, its gate and exit codes, and the choice of algorithms.
 . "$(dirname "$0")/common.sh"
-expect() { # CODE TEXT ARGS
-    local code=$1 text=$2
-    shift 2
-    "$trireme" "$@" > out.txt 2>&1
-    local got=$?
-    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
-}
 
 "$trireme" bench comm -n 2 --sizes 4,16K --json > comm.json || fail "bench comm"
 [ "$(grep -c '"wrong":0' comm.json)" = 2 ] || fail "bench comm: two sizes, nothing wrong"

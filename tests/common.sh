@@ -11,3 +11,13 @@ fail() { echo "FAIL: $*"; failed=1; }
 # Built with a sanitizer: times and memory are then not the program's own.
 sanitized() { grep -qaE '__(a|t)san_init' "$trireme"; }
 skip() { echo "skipped: $*"; exit 77; }
+# CODE TEXT ARGS: what trireme ARGS ends with, and prints among other things; all of it stays in out.txt.
+expect() { # CODE TEXT ARGS
+    local code=$1 text=$2
+    shift 2
+    "$trireme" "$@" > out.txt 2>&1
+    local got=$?
+    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
+}
+# tests/tfrecord.py
+export PYTHONPATH=$source/tests${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1

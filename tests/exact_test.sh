@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # --deterministic strict in split modes: the same losses, digit for digit, under every plan and on 1 to 6 ranks; a
 # run that goes on with another number of ranks, and verify --bitwise.
-set -u
-T=${TRIREME:?}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache OMP_NUM_THREADS=1
-cd "$dir" || exit 1
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
 job="--data synth --synth-train 240 --synth-test 24 --image-size 16 --steps 4 --log-every 1 --eval-every-epochs 0 --json --seed 9
      --deterministic strict --clip-norm 0.5 --learning-rate 0.05 --threads 1"
 losses() { grep '"event":"step"' "$1" | grep -o '"loss":[-0-9.e+]*' | tr '\n' ' '; }
@@ -17,7 +11,7 @@ go() {
     local name=$1 ranks=$2 batch=$3
     shift 3
     # shellcheck disable=SC2086
-    "$T" train lenet $job -n "$ranks" --batch-size "$batch" "$@" >"$name" 2>"$name.err" || { fail "$name"; tail -2 "$name.err"; }
+    "$trireme" train lenet $job -n "$ranks" --batch-size "$batch" "$@" >"$name" 2>"$name.err" || { fail "$name"; tail -2 "$name.err"; }
 }
 cat >plan <<'END'
 trireme-plan 1
@@ -41,7 +35,7 @@ go half 3 4 --parallel-mode semi_auto_parallel --steps 2 --output run
 go rest 2 6 --parallel-mode semi_auto_parallel --steps 4 --output run --resume
 [ "$(losses half)$(losses rest)" = "$(losses one)" ] || fail "resumed on two: $(losses half)$(losses rest)instead of $(losses one)"
 
-"$T" verify lenet -n 2 --batch-size 3 --image-size 16 --threads 1 --deterministic strict --bitwise >out 2>err ||
+"$trireme" verify lenet -n 2 --batch-size 3 --image-size 16 --threads 1 --deterministic strict --bitwise >out 2>err ||
     { fail "verify --bitwise"; tail -3 out err; }
 grep -q "bit for bit" out || fail "no verdict"
 exit $failed

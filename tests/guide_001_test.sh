@@ -27,24 +27,8 @@ if [ -d "$TRIREME_DATA/imagenet-sample" ]; then
 fi
 export TFRECORDS=$work/tfrecords
 [ ! -d "$TRIREME_DATA/imagenet-sample" ] || python3 - "$TRIREME_DATA/imagenet-sample" "$TFRECORDS" << 'END'
-import os, struct, sys
-table = []
-for i in range(256):
-    for _ in range(8):
-        i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
-    table.append(i)
-def masked(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 255] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-def varint(n):
-    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
-def field(number, data):
-    return varint(number << 3 | 2) + varint(len(data)) + data
-def feature(name, kind, value):
-    return field(1, field(1, name) + field(2, field(kind, value)))
+import os, sys
+import tfrecord
 source, out = sys.argv[1:]
 os.mkdir(out)
 names = sorted((os.path.join(c, f) for c in os.listdir(source) if os.path.isdir(os.path.join(source, c))
@@ -54,10 +38,7 @@ for part in range(2):
     with open(f"{out}/train-{part:05}-of-00002", "wb") as file:
         for name in names[len(names) * part // 2:len(names) * (part + 1) // 2]:
             image = open(os.path.join(source, name), "rb").read()
-            label = varint(1 << 3) + varint(1 + classes.index(os.path.dirname(name)))
-            example = field(1, feature(b"image/encoded", 1, field(1, image)) + feature(b"image/class/label", 3, label))
-            head = struct.pack("<Q", len(example))
-            file.write(head + masked(head) + example + masked(example))
+            file.write(tfrecord.record(tfrecord.image(image, 1 + classes.index(os.path.dirname(name)), packed=False)))
 END
 
 ran=0

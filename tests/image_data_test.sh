@@ -14,6 +14,7 @@ fails() {
 # ---- two classes of bright and dark pictures, larger than what is cut from them; folders and records
 python3 - "${TRIREME_DATA:-/work/shared/data}/imagenet-sample" << 'END' || fail "the data"
 import glob, os, random, struct, sys, zlib
+import tfrecord
 random.seed(3)
 
 def png(level):
@@ -29,39 +30,15 @@ for part, count in (("train", 24), ("val", 8)):
         os.makedirs(folder, exist_ok=True)
         open(f"{folder}/{i}.png", "wb").write(png((60, 190)[i % 2]))
 
-table = []
-for n in range(256):
-    for _ in range(8):
-        n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
-    table.append(n)
-def masked(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 255] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-def varint(n):
-    return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
-def field(number, data):
-    return varint(number << 3 | 2) + varint(len(data)) + data
-def example(image, label):
-    entry = lambda name, feature: field(1, field(1, name) + field(2, feature))
-    return field(1, entry(b"image/encoded", field(1, field(1, image))) +
-                 entry(b"image/class/label", field(3, field(1, varint(label)))))
-def record(data):
-    length = struct.pack("<Q", len(data))
-    return length + masked(length) + data + masked(data)
-
 real = sorted(glob.glob(sys.argv[1] + "/*/*.JPEG"), key=os.path.getsize)[:24]
 print("records of", "real JPEG files" if len(real) == 24 else "PNG (skipped: no imagenet-sample)")
 images = [open(f, "rb").read() for f in real] if len(real) == 24 else [png((60, 190)[i % 2]) for i in range(24)]
 os.makedirs("records")
 for shard in range(2):
     with open(f"records/train-{shard:05}-of-00002", "wb") as f:
-        f.write(b"".join(record(example(images[i], 1 + i % 2)) for i in range(shard, 16, 2)))
+        f.write(b"".join(tfrecord.record(tfrecord.image(images[i], 1 + i % 2)) for i in range(shard, 16, 2)))
 with open("records/validation-00000-of-00001", "wb") as f:
-    f.write(b"".join(record(example(images[i], 1 + i % 2)) for i in range(16, 24)))
+    f.write(b"".join(tfrecord.record(tfrecord.image(images[i], 1 + i % 2)) for i in range(16, 24)))
 END
 
 # ---- trained, resumed to the same bits, evaluated

@@ -1,13 +1,6 @@
 #!/usr/bin/env bash
 # Data parallel from the command line: context options, evaluation on many ranks, stopping a job.
 . "$(dirname "$0")/common.sh"
-expect() { # CODE TEXT ARGS
-    local code=$1 text=$2
-    shift 2
-    "$trireme" "$@" > out.txt 2>&1
-    local got=$?
-    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
-}
 data="--data synth --synth-train 96 --synth-test 42"
 recipe="--learning-rate 0.02 --seed 7 --log-every 1 --json --epochs 1"
 # shellcheck disable=SC2086

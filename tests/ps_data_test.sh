@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # Real data through parameter servers: the Criteo sample and MovieLens, synchronous (one device's numbers) and asynchronous,
 # from files to evaluation, the checkpoint evaluated again; bags of keys likewise.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1
-cd "$work" || exit 1
-failed=0
-fail() { echo "FAIL: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
 train() { # FILE MODEL ARGS...: events go to FILE
     local to=$1
     shift

@@ -59,13 +59,6 @@ train --batch-size 8 -n 2 --shard-optimizer --output run --resume > b.json || fa
 "$trireme" eval lenet --checkpoint run --data synth --synth-test 40 > /dev/null || fail "eval of a job's checkpoint"
 
 # ---- wrong words cost nothing
-expect() { # CODE TEXT ARGS
-    local code=$1 text=$2
-    shift 2
-    "$trireme" "$@" > out.txt 2>&1
-    local got=$?
-    [ $got = "$code" ] && grep -qF -- "$text" out.txt || { fail "trireme $*: $got, expected $code with '$text'"; head -5 out.txt; }
-}
 expect 2 "--bucket" train lenet --data synth --bucket wide
 expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
 expect 2 "hybrid_parallel" train lenet --data synth --layerwise fc

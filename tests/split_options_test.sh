@@ -1,14 +1,8 @@
 #!/usr/bin/env bash
 # Context options of the split modes that are carried out: full_batch both ways, strategy files saved, edited and
 # loaded, the three searches, hosts' mesh; and a batch of one image, which only a spatial split can share out.
-set -u
-T=${TRIREME:?}
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache OMP_NUM_THREADS=1
-cd "$dir" || exit 1
-failed=0
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
 job="--data synth --synth-train 96 --synth-test 16 --image-size 16 --steps 3 --log-every 1 --eval-every-epochs 0 --json --seed 4
      --threads 1 --learning-rate 0.02"
 losses() { grep '"event":"step"' "$1" | grep -o '"loss":[-0-9.e+]*' | cut -d: -f2; }
@@ -21,7 +15,7 @@ go() {
     local name=$1
     shift
     # shellcheck disable=SC2086
-    "$T" train lenet $job "$@" >"$name" 2>"$name.err" || { fail "$name: $*"; tail -2 "$name.err"; }
+    "$trireme" train lenet $job "$@" >"$name" 2>"$name.err" || { fail "$name: $*"; tail -2 "$name.err"; }
 }
 semi="parallel_mode=semi_auto_parallel"
 go one --batch-size 8
@@ -36,15 +30,15 @@ same own one
 go dealt -n 2 --batch-size 4 --context "$semi;dataset_strategy=data_parallel"
 same dealt one
 
-go saved -n 2 --batch-size 4 --context "$semi;strategy_ckpt_save_file=$dir/strategy"
+go saved -n 2 --batch-size 4 --context "$semi;strategy_ckpt_save_file=$work/strategy"
 same saved one
 grep -q '^graph [0-9a-f]*' strategy && grep -q '^op conv1.conv2d0 n' strategy || fail "the strategy file: $(head -5 strategy)"
 sed -i 's/^op conv2.conv2d1 .*/op conv2.conv2d1 h/' strategy
-go loaded -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$dir/strategy"
+go loaded -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$work/strategy"
 same loaded one
 sed -i 's/^graph .*/graph 0000000000000001/' strategy
 # shellcheck disable=SC2086
-"$T" train lenet $job -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$dir/strategy" >out 2>&1 &&
+"$trireme" train lenet $job -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$work/strategy" >out 2>&1 &&
     fail "a strategy of another graph was taken"
 grep -q "another graph\|graph" out || fail "no sentence about the graph: $(tail -2 out)"
 
