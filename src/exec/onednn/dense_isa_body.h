@@ -2,6 +2,7 @@
  * Included by dense_isa_*.c, which define VL, VN, MR and NAME as for gemm_isa_body.h. */
 #include "exec/onednn/dense_isa.h"
 
+#include "exec/onednn/tile_rows.h"
 #include "exec/onednn/vec_body.h"
 
 enum { NR = VL * VN, GROUP = 3, GROUPS = (MR + GROUP - 1) / GROUP };
@@ -119,33 +120,9 @@ INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, co
             tile(t, N, VN, true);                                                                  \
         }                                                                                          \
     }
-TILE(1)
-TILE(2)
-TILE(3)
-TILE(4)
-#if MR > 4
-TILE(5)
-TILE(6)
-#endif
-#if MR > 6
-TILE(7)
-TILE(8)
-TILE(9)
-TILE(10)
-TILE(11)
-TILE(12)
-TILE(13)
-TILE(14)
-#endif
+TILE_EACH(TILE)
 #undef TILE
 
-#if MR > 6
-#define TILES(x) x##1, x##2, x##3, x##4, x##5, x##6, x##7, x##8, x##9, x##10, x##11, x##12, x##13, x##14
-#elif MR > 4
-#define TILES(x) x##1, x##2, x##3, x##4, x##5, x##6
-#else
-#define TILES(x) x##1, x##2, x##3, x##4
-#endif
 typedef void tile_function(const trmi_dense_tile *tile);
 static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {TILES(columns_)};
 
