@@ -23,7 +23,7 @@ typedef struct job {
 static void tell_start(const job *j) {
     const app_options *o = &j->app->o;
     trm_exec_info info;
-    char parameters[32], memory[32];
+    char memory[32];
     trm_exec_describe(trm_model_exec(j->model), &info);
     int64_t epoch_steps = trm_model_epoch_steps(j->model, j->train);
     app_note("%s: %.2f million parameters, %s; data: %lld samples, %lld steps an epoch, batch %lld\n",
@@ -31,7 +31,6 @@ static void tell_start(const job *j) {
              app_bytes((double)info.total_bytes, memory, sizeof memory),
              (long long)trm_dataset_sample_count(j->train), (long long)epoch_steps,
              (long long)o->batch_size);
-    (void)parameters;
     if (j->resumed) {
         app_note("resumed after step %llu\n", (unsigned long long)j->report.first_step);
     }

@@ -7,7 +7,7 @@
  *
  * so that every tensor of the graph is, bit for bit, a function of the whole tensors before it. Nothing stays
  * partial: a sum that passed through an addition would be rounded once less. Norms and the softmax loss keep their
- * operators; their kernels (exec/exact_norm.c, exec/exact_loss.c) add up likewise. */
+ * operators; their kernels (exec/ref/ref_norm.c, exec/ref/ref_loss.c) add up likewise. */
 #include "plan/shard_state.h"
 
 #include "base/error.h"
