@@ -17,4 +17,12 @@ typedef struct trmi_cpu_features {
 
 const trmi_cpu_features *trmi_cpu(void);
 
+/* The widest of the three bodies of a kernel that this CPU runs. `name` is what precedes _avx512, _avx2 and _plain:
+ * a function, or a table's address (TRMI_CPU_CHOICE(&trmi_reduce)). */
+#if defined(__x86_64__)
+#define TRMI_CPU_CHOICE(name) (trmi_cpu()->avx512 ? name##_avx512 : trmi_cpu()->avx2 ? name##_avx2 : name##_plain)
+#else
+#define TRMI_CPU_CHOICE(name) name##_plain
+#endif
+
 #endif

@@ -10,14 +10,7 @@ const char *trm_reduce_name(trm_reduce reduce) {
     return reduce >= 0 && reduce <= TRM_REDUCE_MIN ? names[reduce] : "unknown";
 }
 
-const trmi_reduce_table *trmi_reduce_best(void) {
-    const trmi_reduce_table *table = &trmi_reduce_plain;
-#if defined(__x86_64__)
-    const trmi_cpu_features *cpu = trmi_cpu();
-    table = cpu->avx512 ? &trmi_reduce_avx512 : cpu->avx2 ? &trmi_reduce_avx2 : table;
-#endif
-    return table;
-}
+const trmi_reduce_table *trmi_reduce_best(void) { return TRMI_CPU_CHOICE(&trmi_reduce); }
 
 trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduce reduce) {
     if (dtype < 1 || (int)dtype > (int)TRMI_REDUCE_DTYPES || reduce < 1 || (int)reduce > (int)TRMI_REDUCE_OPS) {

@@ -21,17 +21,7 @@
 
 enum { BITS = 50, FREE_TERMS = 12 };
 
-static const trmi_exact_loops *loops(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return &trmi_exact_loops_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_exact_loops_avx2;
-    }
-#endif
-    return &trmi_exact_loops_plain;
-}
+static const trmi_exact_loops *loops(void) { return TRMI_CPU_CHOICE(&trmi_exact_loops); }
 
 /* ---- units ----------------------------------------------------------------------------------------------- */
 

@@ -11,17 +11,7 @@ enum { ROUNDS = 40000, TRIALS = 5, SMALLEST = 3 << 18, ROOM = 3 << 28, STEP = 2 
 
 typedef double loop(int64_t rounds, float *sink);
 
-static const trmi_peak_kernels *kernels(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return &trmi_peak_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_peak_avx2;
-    }
-#endif
-    return &trmi_peak_plain;
-}
+static const trmi_peak_kernels *kernels(void) { return TRMI_CPU_CHOICE(&trmi_peak); }
 
 /* Flops per second of all threads together, the best of a few trials. */
 static double arithmetic(loop *run, int threads) {

@@ -279,13 +279,7 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
 
 /* ---- all ----------------------------------------------------------------------------------------------------- */
 
-static trmi_minplus *minplus(void) {
-#if defined(__x86_64__)
-    return trmi_cpu()->avx512 ? trmi_minplus_avx512 : trmi_cpu()->avx2 ? trmi_minplus_avx2 : trmi_minplus_plain;
-#else
-    return trmi_minplus_plain;
-#endif
-}
+static trmi_minplus *minplus(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
 
 /* Rows of spreads that fit only, so that the products are small. */
 static bool close_table(filling *f, int32_t live, const int32_t *of, const int32_t *place) {

@@ -9,12 +9,7 @@
 
 void trmi_tables_open(trmi_tables *t) {
     memset(t, 0, sizeof *t);
-    t->minplus = trmi_minplus_plain;
-#if defined(__x86_64__)
-    t->minplus = trmi_cpu()->avx512 ? trmi_minplus_avx512
-                 : trmi_cpu()->avx2 ? trmi_minplus_avx2
-                                    : trmi_minplus_plain;
-#endif
+    t->minplus = TRMI_CPU_CHOICE(trmi_minplus);
 }
 
 static uint32_t chain_of(const trmi_table *key) {

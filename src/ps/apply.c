@@ -13,17 +13,7 @@
 
 const trmi_apply_kernels trmi_apply_plain = ISA_KERNELS;
 
-const trmi_apply_kernels *trmi_apply_kernels_here(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return &trmi_apply_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_apply_avx2;
-    }
-#endif
-    return &trmi_apply_plain;
-}
+const trmi_apply_kernels *trmi_apply_kernels_here(void) { return TRMI_CPU_CHOICE(&trmi_apply); }
 
 static float or_default(float value, float fallback) { return value == 0 ? fallback : value; }
 

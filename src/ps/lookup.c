@@ -44,14 +44,4 @@ int64_t trmi_flight_next(trmi_flight *flight, const trmi_rows *rows, trmi_locate
     return chunk_count(total, chunk);
 }
 
-trmi_locate trmi_locate_here(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return trmi_locate_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return trmi_locate_avx2;
-    }
-#endif
-    return trmi_locate_plain;
-}
+trmi_locate trmi_locate_here(void) { return TRMI_CPU_CHOICE(trmi_locate); }

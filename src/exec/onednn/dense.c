@@ -27,17 +27,7 @@ enum {
     LEAST_ROWS = 256
 };
 
-const trmi_dense_isa *trmi_dense(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return &trmi_dense_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_dense_avx2;
-    }
-#endif
-    return &trmi_dense_plain;
-}
+const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
 static int64_t parts_of(int64_t count, int64_t most) { return (count + most - 1) / most; }
 /* Part `i` of `parts` nearly equal ones begins here. */

@@ -8,12 +8,6 @@ const trmi_memory_kernels *trmi_memory_kernels_best(void) {
     if (trmi_cpu()->avx512_bf16) {
         return &trmi_memory_kernels_avx512bf16;
     }
-    if (trmi_cpu()->avx512) {
-        return &trmi_memory_kernels_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_memory_kernels_avx2;
-    }
 #endif
-    return &trmi_memory_kernels_plain;
+    return TRMI_CPU_CHOICE(&trmi_memory_kernels);
 }

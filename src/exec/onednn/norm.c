@@ -30,17 +30,7 @@ typedef struct norm_state {
     int half;
 } norm_state;
 
-static const trmi_norm_kernels *kernels_for_cpu(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512) {
-        return &trmi_norm_kernels_avx512;
-    }
-    if (trmi_cpu()->avx2) {
-        return &trmi_norm_kernels_avx2;
-    }
-#endif
-    return &trmi_norm_kernels_plain;
-}
+static const trmi_norm_kernels *kernels_for_cpu(void) { return TRMI_CPU_CHOICE(&trmi_norm_kernels); }
 
 static bool is_gradient(trmi_op_kind kind) {
     return kind == TRMI_OP_BATCH_NORM_GRAD || kind == TRMI_OP_NORM_ACT_GRAD;
