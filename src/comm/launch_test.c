@@ -74,6 +74,35 @@ static bool has(const trmi_text *text, const char *part) {
     return text->data != NULL && strstr(text->data, part) != NULL;
 }
 
+static void log_path(int rank, char path[128]) { snprintf(path, 128, "%s/device%d/train.log%d", directory, rank, rank); }
+
+/* Those of the test before. */
+static void forget_logs(int ranks) {
+    char path[128];
+    for (int r = 0; r < ranks; r++) {
+        log_path(r, path);
+        unlink(path);
+    }
+}
+
+static void wait_until_ready(int ranks) {
+    char path[128], line[16] = "";
+    double deadline = trmi_os_now() + 20;
+    for (int r = 0; r < ranks; r++) {
+        log_path(r, path);
+        do {
+            FILE *file = fopen(path, "r");
+            if (file == NULL || fgets(line, sizeof line, file) == NULL) {
+                usleep(5000);
+            }
+            if (file != NULL) {
+                fclose(file);
+            }
+        } while (strcmp(line, "ready\n") != 0 && trmi_os_now() < deadline);
+        line[0] = '\0';
+    }
+}
+
 static void ranks_run_as_in_guide_002(void **state) {
     spoken all;
     trm_launch_options more = {
@@ -115,7 +144,7 @@ static void failures_end_the_others_and_are_named(void **state) {
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 3);
-    assert_true(result.seconds < 5);
+    assert_true(result.seconds < 8);
     assert_true(has(&all.say, "rank 2 ended with exit code 3"));
     assert_true(has(&all.say, "device2/train.log2:\n| the disk is gone\n"));
     assert_true(has(&all.say, "training failed\n"));
@@ -132,7 +161,8 @@ static void failures_end_the_others_and_are_named(void **state) {
     assert_true(has(&all.say, "rank 1 died of signal 9 (Killed)"));
     forget(&all);
     /* the cause, not those who only noticed it (exit code 5: a peer failed) */
-    result = launch("[ $RANK_ID = 0 ] && exit 5; [ $RANK_ID = 2 ] && { sleep 0.03; exit 7; }; sleep 30",
+    result = launch("if [ $RANK_ID = 2 ]; then touch ../about; sleep 0.03; exit 7; fi; "
+                    "if [ $RANK_ID = 0 ]; then until [ -e ../about ]; do sleep 0.01; done; exit 5; fi; sleep 30",
                     3, &all, NULL);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 7);
@@ -207,10 +237,11 @@ static void grandchildren_do_not_outlive_the_job(void **state) {
     assert_true(nobody_left(mark));
     forget(&all);
     /* those that ignore SIGTERM are killed after the grace */
-    sprintf(script, "trap '' TERM; [ $RANK_ID = 1 ] && exit 1; sleep 7%d; sleep 7%d", getpid(), getpid());
+    sprintf(script, "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e ../deaf ]; do sleep 0.01; done; exit 1; fi; "
+                    "touch ../deaf; sleep 7%d; sleep 7%d", getpid(), getpid());
     result = launch(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
     assert_int_equal(result.exit_code, 2);
-    assert_true(result.seconds < 3);
+    assert_true(result.seconds < 8);
     assert_true(has(&all.say, "killed"));
     assert_true(nobody_left(mark));
     forget(&all);
@@ -221,16 +252,17 @@ static void time_limits_end_the_job(void **state) {
     trm_launch_result result = launch("[ $RANK_ID = 0 ] && exit 0; sleep 30", 2, &all,
                                       &(trm_launch_options){.timeout_seconds = 0.4});
     assert_int_equal(result.exit_code, 5);
-    assert_true(result.seconds < 3);
+    assert_true(result.seconds < 8);
     assert_true(has(&all.say, "rank 1 still runs after"));
     assert_false(has(&all.say, "rank 0 still runs"));
     forget(&all);
 }
 
-/* Runs the launcher in a process of its own and sends it `first` (and `second`) after 0.4 s. */
+/* Runs the launcher in a process of its own and sends it `first` (and `second`) once both ranks have said "ready". */
 static int launcher_under_signal(const char *script, int first, int second, double *seconds) {
     double start = trmi_os_now();
     int status;
+    forget_logs(2);
     pid_t pid = fork();
     if (pid == 0) {
         spoken all;
@@ -238,7 +270,7 @@ static int launcher_under_signal(const char *script, int first, int second, doub
         trm_launch_result result = launch(script, 2, &all, NULL);
         _exit(result.exit_code);
     }
-    usleep(400000);
+    wait_until_ready(2);
     kill(pid, first);
     if (second != 0) {
         usleep(200000);
@@ -253,16 +285,16 @@ static void signals_are_forwarded(void **state) {
     char script[256], mark[32];
     double seconds;
     sprintf(mark, "8%d", getpid());
-    sprintf(script, "trap 'echo saved; exit 0' INT TERM; sleep 8%d & wait", getpid());
+    sprintf(script, "trap 'echo saved; exit 0' INT TERM; echo ready; sleep 8%d & wait", getpid());
     assert_int_equal(launcher_under_signal(script, SIGINT, 0, &seconds), 130);
-    assert_true(seconds < 3);
+    assert_true(seconds < 8); /* the grace is 10 */
     assert_non_null(strstr(slurp("device1/train.log1"), "saved"));
     assert_int_equal(launcher_under_signal(script, SIGTERM, 0, &seconds), 143);
     /* the second signal does not wait for the grace */
-    sprintf(script, "trap '' INT TERM; while :; do sleep 0.05; done");
+    sprintf(script, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done");
     assert_int_equal(launcher_under_signal(script, SIGINT, SIGINT, &seconds), 130);
-    assert_true(seconds < 3);
-    sprintf(script, "trap 'echo user' USR1; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done");
+    assert_true(seconds < 8); /* the grace is 10 */
+    sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done");
     assert_int_equal(launcher_under_signal(script, SIGUSR1, 0, &seconds), 0);
     assert_non_null(strstr(slurp("device1/train.log1"), "user"));
     assert_true(nobody_left(mark));
@@ -272,7 +304,7 @@ static void a_killed_launcher_leaves_no_orphans(void **state) {
     char script[256], mark[32];
     double seconds;
     sprintf(mark, "9%d", getpid());
-    sprintf(script, "trap '' TERM INT HUP; sleep 9%d & sleep 9%d & wait", getpid(), getpid());
+    sprintf(script, "trap '' TERM INT HUP; echo ready; sleep 9%d & sleep 9%d & wait", getpid(), getpid());
     assert_int_equal(launcher_under_signal(script, SIGKILL, 0, &seconds), 1000 + SIGKILL);
     for (int i = 0; i < 100 && !nobody_left(mark); i++) {
         usleep(20000);

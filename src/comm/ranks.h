@@ -8,8 +8,11 @@
 
 #include "check.h"
 
+#include "base/os.h"
+
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +23,7 @@ typedef struct rank_context {
     void *arg;
     char failure[640]; /* empty: all is well */
     int pid;
+    _Atomic int rounds; /* what a rank says it has done: ranks_wait */
 } rank_context;
 
 typedef void rank_body(rank_context *context);
@@ -36,6 +40,25 @@ typedef void rank_body(rank_context *context);
         }                                                                                          \
     } while (0)
 #define EXPECT_OK(call, err) EXPECT((call) == TRM_OK, "%s (%s:%d)", (err).message, (err).file, (err).line)
+
+/* What tests hand to their bodies, and how these begin and end: with this rank's communicator. */
+typedef struct rank_setup {
+    trm_comm_options options;
+    int mode;
+} rank_setup;
+
+#define OPEN_COMM()                                                                                \
+    const rank_setup *given = context->arg;                                                             \
+    trm_error err = {.status = 0};                                                                 \
+    trmi_bootstrap *boot = NULL;                                                                   \
+    trm_comm *comm = NULL;                                                                         \
+    const int rank = context->rank, size = context->size;                                          \
+    (void)rank, (void)size, (void)given;                                                           \
+    EXPECT_OK(trmi_bootstrap_shared(context->job, rank, &boot, &err), err);                        \
+    EXPECT_OK(trm_comm_create(boot, &given->options, &comm, &err), err)
+#define CLOSE_COMM()                                                                               \
+    trm_comm_destroy(comm);                                                                        \
+    boot->table->destroy(boot)
 
 typedef struct rank_start {
     rank_context *context;
@@ -63,6 +86,16 @@ static inline rank_context *ranks_fork(trmi_job *job, int size, rank_body *body,
         contexts[r].pid = pid;
     }
     return contexts;
+}
+
+/* Until every rank has said `rounds` rounds: a rank is hurt when it is at work, however slow the machine. */
+static inline void ranks_wait(rank_context *contexts, int size, int rounds) {
+    double deadline = trmi_os_now() + 60 * check_patience();
+    for (int r = 0; r < size; r++) {
+        while (atomic_load(&contexts[r].rounds) < rounds && trmi_os_now() < deadline) {
+            usleep(2000);
+        }
+    }
 }
 
 static inline void ranks_report(const rank_context *contexts, int size, const char *what) {
@@ -106,6 +139,28 @@ static inline void ranks_run(int size, int ranks_per_host, bool forked, rank_bod
     ranks_report(contexts, size, what);
     munmap(contexts, (size_t)size * sizeof *contexts);
     trmi_job_destroy(job);
+}
+
+/* The same with a communicator of its own for each rank, made before the body and left behind it. */
+typedef void joined_body(rank_context *context, trm_comm *comm);
+typedef struct joined_start {
+    joined_body *body;
+    void *arg;
+} joined_start;
+
+static inline void rank_joined(rank_context *context) {
+    const joined_start *start = context->arg;
+    rank_setup with_patience = {.options = {.timeout_seconds = 120 * check_patience()}};
+    context->arg = &with_patience;
+    OPEN_COMM();
+    context->arg = start->arg;
+    start->body(context, comm);
+    CLOSE_COMM();
+}
+
+static inline void ranks_run_joined(int size, bool forked, joined_body *body, void *arg, const char *what) {
+    joined_start start = {body, arg};
+    ranks_run(size, 0, forked, rank_joined, &start, what);
 }
 
 #endif

@@ -22,13 +22,8 @@ static void collectives(void **state) {
     }
 }
 
-typedef struct setup {
-    trm_comm_options options;
-    int mode;
-} setup;
-
 static void misbehaves(rank_context *context) {
-    const setup *given = context->arg;
+    const rank_setup *given = context->arg;
     trm_error err = {.status = 0};
     trmi_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
@@ -62,7 +57,7 @@ static void faults(void **state) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
     }
-    setup given = {.options = {.engine = "ucx", .plugin_dir = PLUGINS}};
+    rank_setup given = {.options = {.engine = "ucx", .plugin_dir = PLUGINS}};
     ranks_run(2, 1, true, misbehaves, &given, "disagreement");
     given.mode = 1;
     trm_error err;

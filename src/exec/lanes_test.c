@@ -150,16 +150,9 @@ static void train(const setup *s, trm_comm *comm, int rank, int size, outcome *o
     trm_exec_destroy(exec);
 }
 
-static void rank_main(rank_context *context) {
+static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
-    trm_error err;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &err), err);
     train(&all->setup, comm, context->rank, context->size, &all->of[context->rank]);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static shared *play(setup s, int ranks) {
@@ -168,7 +161,7 @@ static shared *play(setup s, int ranks) {
     if (ranks == 1) {
         train(&s, NULL, 0, 1, &all->of[0]);
     } else {
-        ranks_run(ranks, 0, false, rank_main, all, "lanes");
+        ranks_run_joined(ranks, false, rank_main, all, "lanes");
     }
     return all;
 }

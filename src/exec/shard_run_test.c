@@ -215,17 +215,10 @@ static trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_error *err
     return status;
 }
 
-static void rank_main(rank_context *context) {
+static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
-    trm_error err;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 300}, &comm, &err), err);
     outcome *o = &all->of[context->rank];
     o->status = run(&all->trial, comm, o, &o->error);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 /* A legal strategy for every forward operator, drawn at random. */
@@ -349,7 +342,7 @@ static void try_all(network_function network, uint64_t first, int count, const c
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, seed);
         CHECK_OK(run(&all->trial, NULL, &one, &err), err);
-        ranks_run(trmi_mesh_ranks(&mesh), 0, false, rank_main, all, "ranks");
+        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
         compare(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
     }
     munmap(all, sizeof *all);
@@ -375,7 +368,7 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
         trmi_mesh mesh;
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, (uint64_t)layout + 77);
-        ranks_run(trmi_mesh_ranks(&mesh), 0, false, rank_main, all, "ranks");
+        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
         compare_bits(all, &one, trmi_mesh_ranks(&mesh), (uint64_t)layout);
     }
     munmap(all, sizeof *all);

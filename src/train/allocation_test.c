@@ -153,16 +153,10 @@ static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
     return status;
 }
 
-static void rank_main(rank_context *context) {
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
+static void rank_main(rank_context *context, trm_comm *comm) {
     trm_error err;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &err), err);
     trm_status status = go(context->arg, comm, context->rank, &err);
     EXPECT(status == TRM_OK, "%s", err.message);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static void check(setup s) {
@@ -175,7 +169,7 @@ static void check(setup s) {
     if (s.size == 1) {
         CHECK_OK(go(&s, NULL, 0, &err), err);
     } else {
-        ranks_run(s.size, 0, false, rank_main, &s, "ranks");
+        ranks_run_joined(s.size, false, rank_main, &s, "ranks");
     }
     printf("%s, precision %d, %d threads, %d ranks: oneDNN and OpenMP took memory %lld times in %d steps\n",
            s.model, (int)s.precision, s.threads, s.size, (long long)atomic_load(&of_libraries), STEPS - WARM);

@@ -222,21 +222,14 @@ static void train(rank_context *context, trm_comm *comm, play *p) {
     trm_context_destroy(c);
 }
 
-static void rank_main(rank_context *context) {
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
-    trm_error e;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &e), e);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &e), e);
+static void rank_main(rank_context *context, trm_comm *comm) {
     train(context, comm, context->arg);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static play run(const char *option, const char *value) {
     play *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *shared = (play){.option = option, .value = value};
-    ranks_run(2, 0, false, rank_main, shared, "context");
+    ranks_run_joined(2, false, rank_main, shared, "context");
     play copy = *shared;
     munmap(shared, sizeof *shared);
     return copy;

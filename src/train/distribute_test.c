@@ -98,13 +98,9 @@ static void check_arrays(rank_context *context, trm_distribute *d) {
            "batch of %d", n + 1);
 }
 
-static void rank_main(rank_context *context) {
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
+static void rank_main(rank_context *context, trm_comm *comm) {
     trm_distribute *d;
     trm_error err;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, NULL, &comm, &err), err);
     EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
     EXPECT(trm_distribute_rank(d) == context->rank && trm_distribute_size(d) == context->size, "who");
     check_values(context, d);
@@ -113,13 +109,11 @@ static void rank_main(rank_context *context) {
         check_arrays(context, d);
     }
     trm_distribute_end(d);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static void three_calls_on_many_ranks(void **state) {
     for (int n = 2; n <= 4; n++) {
-        ranks_run(n, 0, n == 3, rank_main, NULL, "distribute");
+        ranks_run_joined(n, n == 3, rank_main, NULL, "distribute");
     }
 }
 

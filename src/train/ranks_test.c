@@ -111,17 +111,10 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
     return status;
 }
 
-static void rank_main(rank_context *context) {
+static void rank_main(rank_context *context, trm_comm *comm) {
     plan *p = context->arg;
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
-    trm_error err;
     outcome *o = &p->of[context->rank];
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 60}, &comm, &err), err);
     o->status = go(p, comm, context->size, context->rank, o, &o->error);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static plan *play(const plan *given, int ranks) {
@@ -130,7 +123,7 @@ static plan *play(const plan *given, int ranks) {
     if (ranks == 1) {
         p->of[0].status = go(p, NULL, 1, 0, &p->of[0], &p->of[0].error);
     } else {
-        ranks_run(ranks, 0, false, rank_main, p, "ranks");
+        ranks_run_joined(ranks, false, rank_main, p, "ranks");
     }
     return p;
 }

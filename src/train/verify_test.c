@@ -103,23 +103,17 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
     return status;
 }
 
-static void rank_main(rank_context *context) {
-    trmi_bootstrap *bootstrap;
-    trm_comm *comm;
+static void rank_main(rank_context *context, trm_comm *comm) {
     trm_error err;
-    EXPECT_OK(trmi_bootstrap_shared(context->job, context->rank, &bootstrap, &err), err);
-    EXPECT_OK(trm_comm_create(bootstrap, &(trm_comm_options){.timeout_seconds = 300}, &comm, &err), err);
     trial own = *(const trial *)context->arg;
     EXPECT_OK(verify(context->rank == 0 ? context->arg : &own, comm, &err), err);
-    trm_comm_destroy(comm);
-    bootstrap->table->destroy(bootstrap);
 }
 
 static const char mixed_plan[] = "trireme-plan 1\nmesh 2x2\n"
                                  "op stem.conv2d0 nh\nop block.conv2d1 kn\nop last.conv2d2 cw\nop linear0 kc\n";
 
 static void run(trial *t) {
-    ranks_run(RANKS, 0, false, rank_main, t, t->name);
+    ranks_run_joined(RANKS, false, rank_main, t, t->name);
     if (t->agrees == t->wrong) {
         fail_msg("%s: %s; worst: %s", t->name, t->agrees ? "a wrong job agrees" : "the split differs", t->worst);
     }
