@@ -4,7 +4,7 @@
 #include "base/crc32c.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "save/file_out.h"
+#include "save/path.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #include "save/events.h"
 
 #include "base/error.h"
-#include "save/file_out.h"
+#include "save/path.h"
 #include "save/proto.h"
 
 typedef struct decoder {

@@ -5,8 +5,7 @@
 
 #include "base/os.h"
 #include "save/digest.h"
-
-enum { TRMI_PATH_BYTES = 4096 };
+#include "save/path.h"
 
 typedef struct trmi_file_out {
     const trmi_os *os;
@@ -32,12 +31,5 @@ trm_status trmi_file_out_zeros(trmi_file_out *out, size_t bytes, trm_error *err)
 trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err);
 /* Closes and removes the unfinished file. Fine after close. */
 void trmi_file_out_abort(trmi_file_out *out);
-
-/* "dir/name"; TRM_INVALID when it is too long. */
-trm_status trmi_path_join(char path[TRMI_PATH_BYTES], const char *dir, const char *name,
-                          trm_error *err);
-void trmi_path_parent(const char *path, char parent[TRMI_PATH_BYTES]);
-/* At most the last 90 characters: what fits a sentence of an error record. */
-const char *trmi_path_tail(const char *path);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/events.h"
-#include "save/file_out.h"
+#include "save/path.h"
 #include "save/proto.h"
 #include "save/record.h"
 

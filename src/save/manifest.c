@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "save/file_out.h"
+#include "save/path.h"
 
 #include <inttypes.h>
 #include <stdio.h>

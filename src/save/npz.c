@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "save/crc32.h"
-#include "save/file_out.h"
 #include "save/json_cursor.h"
+#include "save/path.h"
 
 #include <inttypes.h>
 #include <stdio.h>

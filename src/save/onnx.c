@@ -1,8 +1,8 @@
 #include "save/onnx.h"
 
 #include "base/error.h"
-#include "save/file_out.h"
 #include "save/json_cursor.h"
+#include "save/path.h"
 
 #include <stdlib.h>
 #include <string.h>

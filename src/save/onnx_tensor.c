@@ -3,7 +3,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "save/file_out.h"
+#include "save/path.h"
 
 #include <inttypes.h>
 #include <string.h>

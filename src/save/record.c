@@ -2,7 +2,7 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
-#include "save/file_out.h"
+#include "save/path.h"
 
 #include <string.h>
 
