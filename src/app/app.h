@@ -78,10 +78,13 @@ typedef struct app_options {
 
 typedef struct app_command app_command;
 typedef struct app_context {
+    const app_command *commands; /* all of them, with an end row without a name */
     const app_command *command;
+    double begin; /* of main: trm_now_seconds */
     app_options o;
     app_parsed parsed;
     char **argv; /* the whole command line, NULL-terminated */
+    bool evaluates; /* a checkpoint that was trained before */
     int32_t shards, shard;   /* of the data, where ranks do not say; 0 = by rank */
     struct app_ranks *ranks; /* after app_join: NULL with one rank */
     trm_context *context;    /* after app_set_context */
@@ -98,7 +101,6 @@ struct app_command {
     int (*run)(app_context *app);
 };
 extern const app_command app_commands[];
-extern const int app_commands_count;
 
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
@@ -112,10 +114,10 @@ void app_defaults(app_options *o);
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- help (help.c) ---------------------------------------------------------------------------- */
-void app_help_overview(void);
+void app_help_overview(const app_command *commands);
 void app_help_command(const app_command *command);
 /* "trireme data --help": the commands that begin with the word; false when it is no such line. */
-bool app_help_family(const char *family, const char *flag);
+bool app_help_family(const app_command *commands, const char *family, const char *flag);
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
@@ -156,7 +158,6 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
                                           bool evaluation_only, app_network *network, char *description,
                                           trm_model_options *out, trm_error *err);
 trm_precision app_precision(const app_options *o);
-extern double app_program_begin; /* trm_now_seconds at the start of main */
 
 /* ---- recommendation models (click.c) ---------------------------------------------------------------- */
 

@@ -176,7 +176,7 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
     const app_options *o = &app->o;
     bool generated = o->data != NULL && (strcmp(o->data, "clicks") == 0 || strcmp(o->dataset, "clicks") == 0 ||
                                          (strcmp(o->data, "synth") == 0 && is_click_run(app)));
-    if (!generated || (app->command->run == app_run_eval && app_usage(o, TRM_USAGE_TEST) != TRM_USAGE_TEST)) {
+    if (!generated || (app->evaluates && app_usage(o, TRM_USAGE_TEST) != TRM_USAGE_TEST)) {
         return false;
     }
     if (!known) {
@@ -333,7 +333,7 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8];
     app_click_flags *f = &app->o.click;
     bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
-    if (app->command->run == app_run_eval && by_vocabulary != (f->vocabulary != NULL)) {
+    if (app->evaluates && by_vocabulary != (f->vocabulary != NULL)) {
         return app_fail(err, TRM_INVALID, "the checkpoint was trained with%s --vocabulary; evaluate it likewise",
                         by_vocabulary ? "" : "out");
     }

@@ -110,7 +110,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
 int app_run_bench_train(app_context *app) {
     trm_error err;
     const char *name = app->parsed.arguments[0];
-    stopwatch w = {.room = app->o.repeats, .program_begin = app_program_begin};
+    stopwatch w = {.room = app->o.repeats, .program_begin = app->begin};
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     app_network network;

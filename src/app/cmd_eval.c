@@ -52,6 +52,7 @@ int app_run_eval(app_context *app) {
     trm_evaluation evaluation;
     bool launched;
     int code = 0;
+    app->evaluates = true;
     trm_status status = app_launch_self(app, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         return code;

@@ -124,6 +124,6 @@ const app_command app_commands[] = {
     {"help", "[TOPIC]", 0, 2, "help on a command, or on exit-codes, data, clicks, roles, resume, events, context, deterministic", NULL,
      "trireme help exit-codes",
      {&app_group_plain}, app_run_help},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL, {NULL}, NULL},
 };
 /* clang-format on */
-const int app_commands_count = sizeof app_commands / sizeof app_commands[0];

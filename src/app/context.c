@@ -115,23 +115,3 @@ trm_status app_set_context(app_context *app, trm_error *err) {
 }
 
 const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }
-
-/* ---- batches -------------------------------------------------------------------------------------- */
-
-static bool says(const app_context *app, const char *option, const char *value) {
-    return trm_context_is_set(app->context, option) && strcmp(app_holds(app, option), value) == 0;
-}
-
-bool app_reads_own(app_context *app) {
-    return app_splits(app) && (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
-}
-
-static bool is_full(app_context *app) {
-    return app_splits(app) && (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
-}
-
-int64_t app_whole_batch(app_context *app) { return app->o.batch_size * (is_full(app) ? 1 : app_rank_count(app)); }
-
-int64_t app_read_batch(app_context *app) {
-    return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
-}

@@ -5,11 +5,10 @@
 
 /* ---- commands ---------------------------------------------------------------------------------- */
 
-void app_help_overview(void) {
+void app_help_overview(const app_command *commands) {
     printf("trireme %s: trains deep networks on many devices from one C program, the same that trains on "
            "one\n\nUsage: trireme COMMAND [ARGUMENT] [--flag VALUE]\n\n", trm_version());
-    for (int i = 0; i < app_commands_count; i++) {
-        const app_command *c = &app_commands[i];
+    for (const app_command *c = commands; c->name != NULL; c++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", c->name, c->arguments);
         printf("  %-20s %s\n", left, c->summary);
@@ -23,17 +22,16 @@ static bool of_family(const app_command *c, const char *family) {
     return strncmp(c->name, family, length) == 0 && c->name[length] == ' ';
 }
 
-bool app_help_family(const char *family, const char *flag) {
+bool app_help_family(const app_command *commands, const char *family, const char *flag) {
     bool any = false;
-    for (int i = 0; i < app_commands_count; i++) {
-        any = any || of_family(&app_commands[i], family);
+    for (const app_command *c = commands; c->name != NULL; c++) {
+        any = any || of_family(c, family);
     }
     if (!any || flag == NULL || (strcmp(flag, "--help") != 0 && strcmp(flag, "-h") != 0)) {
         return false;
     }
     printf("trireme %s OBJECT [--flag VALUE]\n\n", family);
-    for (int i = 0; i < app_commands_count; i++) {
-        const app_command *c = &app_commands[i];
+    for (const app_command *c = commands; c->name != NULL; c++) {
         if (of_family(c, family)) {
             printf("  %s %s\n      %s\n      Example: %s\n", c->name, c->arguments, c->summary, c->example);
         }
@@ -191,7 +189,7 @@ int app_run_help(app_context *app) {
     trm_error err;
     const app_parsed *p = &app->parsed;
     if (p->arguments_count == 0) {
-        app_help_overview();
+        app_help_overview(app->commands);
         return 0;
     }
     char wanted[128];
@@ -212,14 +210,14 @@ int app_run_help(app_context *app) {
     for (int i = 0; i < TOPICS_COUNT; i++) {
         words[count++] = TOPICS[i].name;
     }
-    for (int i = 0; i < app_commands_count; i++) {
-        if (strcmp(app_commands[i].name, wanted) == 0) {
-            app_help_command(&app_commands[i]);
+    for (const app_command *c = app->commands; c->name != NULL; c++) {
+        if (strcmp(c->name, wanted) == 0) {
+            app_help_command(c);
             return 0;
         }
-        words[count++] = app_commands[i].name;
+        words[count++] = c->name;
     }
-    if (app_help_family(wanted, "--help")) {
+    if (app_help_family(app->commands, wanted, "--help")) {
         return 0;
     }
     const char *nearest = app_nearest(wanted, words, count);

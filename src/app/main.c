@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-double app_program_begin;
-
 /* Words of argv[1 ..] that name the command (1 or 2), 0 when none does. */
 static int match(const app_command *c, int argc, char **argv) {
     const char *space = strchr(c->name, ' ');
@@ -27,8 +25,8 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     const char *words[64], *seconds[64];
     int count = 0, seconds_count = 0;
     char list[128] = "";
-    for (int i = 0; i < app_commands_count; i++) {
-        const char *name = app_commands[i].name, *space = strchr(name, ' ');
+    for (const app_command *c = app_commands; c->name != NULL; c++) {
+        const char *name = c->name, *space = strchr(name, ' ');
         words[count++] = name;
         size_t first = space != NULL ? (size_t)(space - name) : 0;
         if (space != NULL && strlen(argv[1]) == first && strncmp(name, argv[1], first) == 0) {
@@ -77,10 +75,12 @@ static bool has_word(int argc, char **argv, const char *word) {
     return false;
 }
 
-static int run_command(const app_command *command, int words, int argc, char **argv) {
+static int run_command(const app_command *command, double begin, int words, int argc, char **argv) {
     static app_context app;
     trm_error err;
+    app.commands = app_commands;
     app.command = command;
+    app.begin = begin;
     app.argv = argv;
     app_defaults(&app.o);
     trm_status status = app_parse(command->groups, command->name, argc - 1 - words, argv + 1 + words,
@@ -101,28 +101,28 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* results appear in order with the lines on stderr */
     static char version[] = "version";
     trm_error err;
-    app_program_begin = trm_now_seconds();
+    double begin = trm_now_seconds();
     app_signals_ignore();
     app_output_begin(has_word(argc, argv, "--json"), false, false, "auto");
     if (argc < 2) {
-        app_help_overview();
+        app_help_overview(app_commands);
         return app_output_end(2);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        app_help_overview();
+        app_help_overview(app_commands);
         return app_output_end(0);
     }
     if (strcmp(argv[1], "--version") == 0) {
         argv[1] = version;
     }
-    if (app_help_family(argv[1], argc > 2 ? argv[2] : NULL)) {
+    if (app_help_family(app_commands, argv[1], argc > 2 ? argv[2] : NULL)) {
         return app_output_end(0);
     }
     argc = app_script(argc, argv, &argv);
-    for (int i = 0; i < app_commands_count; i++) {
-        int words = match(&app_commands[i], argc, argv);
+    for (const app_command *c = app_commands; c->name != NULL; c++) {
+        int words = match(c, argc, argv);
         if (words > 0) {
-            return app_output_end(run_command(&app_commands[i], words, argc, argv));
+            return app_output_end(run_command(c, begin, words, argc, argv));
         }
     }
     (void)unknown_command(argc, argv, &err);

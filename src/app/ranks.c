@@ -230,6 +230,24 @@ bool app_splits(app_context *app) {
     return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
 }
 
+static bool says(const app_context *app, const char *option, const char *value) {
+    return trm_context_is_set(app->context, option) && strcmp(app_holds(app, option), value) == 0;
+}
+
+bool app_reads_own(app_context *app) {
+    return app_splits(app) && (says(app, "full_batch", "false") || says(app, "dataset_strategy", "data_parallel"));
+}
+
+static bool is_full(app_context *app) {
+    return app_splits(app) && (says(app, "full_batch", "true") || says(app, "dataset_strategy", "full_batch"));
+}
+
+int64_t app_whole_batch(app_context *app) { return app->o.batch_size * (is_full(app) ? 1 : app_rank_count(app)); }
+
+int64_t app_read_batch(app_context *app) {
+    return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
+}
+
 /* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
  * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
