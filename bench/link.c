@@ -1,5 +1,5 @@
-/* Two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or ucx, to be
- * held against ucx_perftest on the same link (bench/link.sh).
+/* Two ranks in two network namespaces: bandwidth of messages and of all-reduce over tcp or ucx, and what a gigabyte
+ * costs both of them in CPU time, to be held against ucx_perftest on the same link (bench/link.sh).
  * Usage: link ENGINE PLUGIN_DIR NETNS0 ADDRESS0 NETNS1 ADDRESS1 */
 #define _GNU_SOURCE
 #include "comm/rendezvous.h"
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +20,13 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double cpu_seconds(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
 static int fail(const trm_error *err) {
@@ -54,9 +62,12 @@ static int run(trmi_job *job, int rank, char **argv) {
     enum { BYTES = 8 << 20, WINDOW = 8, TURNS = 10 };
     char *data = malloc(BYTES);
     memset(data, 0, BYTES);
-    double start = 0;
+    double start = 0, cpu = 0;
     for (int i = -1; i < TURNS; i++) {
-        start = i == 0 ? now() : start;
+        if (i == 0) {
+            start = now();
+            cpu = cpu_seconds();
+        }
         /* WINDOW at a time, as ucx_perftest keeps several under way */
         trm_message window[WINDOW];
         for (int k = 0; k < WINDOW; k++) {
@@ -71,6 +82,10 @@ static int run(trmi_job *job, int rank, char **argv) {
         return fail(&err);
     }
     double message = (now() - start) / (TURNS * WINDOW);
+    cpu = (cpu_seconds() - cpu) / (TURNS * WINDOW);
+    if (trm_comm_allreduce(comm, &cpu, 1, TRM_FLOAT64, TRM_REDUCE_SUM, &err) != TRM_OK) {
+        return fail(&err);
+    }
     for (int i = -2; i < 2 * TURNS; i++) {
         start = i == 0 ? now() : start;
         if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCE_SUM, &err) != TRM_OK) {
@@ -79,8 +94,8 @@ static int run(trmi_job *job, int rank, char **argv) {
     }
     double allreduce = (now() - start) / (2 * TURNS);
     if (rank == 0) {
-        printf("{\"engine\":\"%s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"allreduce_gb_s\":%.3f}\n",
-               trm_comm_engine(comm), BYTES, BYTES / message * 1e-9, BYTES / allreduce * 1e-9);
+        printf("{\"engine\":\"%s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f,\"allreduce_gb_s\":%.3f}\n",
+               trm_comm_engine(comm), BYTES, BYTES / message * 1e-9, cpu / BYTES * 1e9, BYTES / allreduce * 1e-9);
         fflush(stdout);
     }
     trm_comm_destroy(comm);

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Two network namespaces joined by a veth pair: what trireme moves over tcp and ucx beside UCX's own
-# bandwidth test, in turn, in one run. Needs root, ip, ucx_perftest. Usage: bench/link.sh [BUILD_DIR] [ROUNDS]
+# Two network namespaces joined by a veth pair: what trireme moves over ucx and tcp beside UCX's own bandwidth test
+# (polling, as it does by itself, and sleeping, -E sleep), in turn, in one run. Prints each measurement and then medians,
+# with the CPU time that a gigabyte costs both sides: it says who would be faster on a quiet machine when this one is not.
+# Needs root, ip, ucx_perftest. Usage: bench/link.sh [BUILD_DIR] [ROUNDS]
 # UCX_TLS=tcp: left alone ucx_perftest finds shared memory between the name spaces and never uses the link.
 # Not under real-time priority: the kernel thread that delivers packets would starve.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=${1:-$root/build/release} rounds=${2:-3}
+build=${1:-$root/build/release} rounds=${2:-5}
 work=$(mktemp -d)
 a=trireme-a-$$ b=trireme-b-$$
 cleanup() { ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$work"; }
@@ -17,16 +19,45 @@ ip -n "$a" addr add 10.99.0.1/24 dev ta$$ && ip -n "$b" addr add 10.99.0.2/24 de
 ip -n "$a" link set ta$$ up; ip -n "$b" link set tb$$ up; ip -n "$a" link set lo up; ip -n "$b" link set lo up
 cc -O2 -I"$root/src" -I"$root/include" "$root/bench/link.c" "$build/libtrireme.a" \
     -lcrypto -lpthread -lm -ldl -o "$work/link" || exit 1
-sleep 0.5 # both ends are up
+sleep 1 # both ends are up
+export UCX_TLS=tcp
+TIMEFORMAT='%U %S'
+bytes=8388608 messages=80
+
+perftest() { # MODE
+    { time ip netns exec "$a" ucx_perftest -t tag_bw -s $bytes -n $messages -w 1 -p 13400 -E "$1" >/dev/null 2>&1; } 2>"$work/server" &
+    local server=$!
+    sleep 0.7
+    { time ip netns exec "$b" timeout 30 ucx_perftest 10.99.0.1 -t tag_bw -s $bytes -n $messages -w 1 -p 13400 -E "$1" >"$work/out" 2>/dev/null; } 2>"$work/client"
+    wait $server
+    awk -v mode="$1" -v bytes=$bytes -v n=$messages '
+        FILENAME ~ /out$/ { if (/^Final/) mb = $6; next }
+        { cpu += $1 + $2 }
+        END { printf "{\"engine\":\"ucx_perftest tag_bw %s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f}\n", mode, bytes, mb * 1048576e-9, cpu / (n * bytes * 1e-9) }' \
+        "$work/out" "$work/server" "$work/client"
+}
 for ((round = 0; round < rounds; round++)); do
     if command -v ucx_perftest >/dev/null; then
-        UCX_TLS=tcp ip netns exec "$a" ucx_perftest -t tag_bw -s 8388608 -n 60 -p 13400 >/dev/null 2>&1 &
-        server=$!
-        sleep 1
-        UCX_TLS=tcp ip netns exec "$b" ucx_perftest 10.99.0.1 -t tag_bw -s 8388608 -n 60 -w 3 -p 13400 2>/dev/null |
-            awk '/^Final|\[thread 0\]/ { mb = $(NF-2); if ($1 == "Final:") mb = $6 } END { printf "{\"engine\":\"ucx_perftest tag_bw\",\"bytes\":8388608,\"message_gb_s\":%.3f}\n", mb * 1048576 / 1e9 }'
-        wait $server
+        perftest poll
+        perftest sleep
     fi
     "$work/link" ucx "$build/plugins" "$a" 10.99.0.1 "$b" 10.99.0.2
     "$work/link" tcp "$build/plugins" "$a" 10.99.0.1 "$b" 10.99.0.2
-done
+done | tee "$work/all"
+awk -F'"' '
+function median(list,   n, x, i, j, t) {
+    n = split(list, x, " ")
+    for (i = 2; i <= n; i++) { t = x[i] + 0; for (j = i - 1; j >= 1 && x[j] + 0 > t; j--) x[j+1] = x[j]; x[j+1] = t }
+    return x[int((n + 1) / 2)]
+}
+function number(name,   at) { at = index($0, "\"" name "\":"); return at ? substr($0, at + length(name) + 3) + 0 : "" }
+{ if (!($4 in speed)) order[++count] = $4
+  speed[$4] = speed[$4] " " number("message_gb_s"); cpu[$4] = cpu[$4] " " number("cpu_s_per_gb"); sums[$4] = sums[$4] " " number("allreduce_gb_s") }
+END {
+    printf "%-30s %14s %14s %16s\n", "medians", "message GB/s", "CPU s per GB", "all-reduce GB/s"
+    for (i = 1; i <= count; i++) { e = order[i]
+        printf "%-30s %14.3f %14.3f %16s\n", e, median(speed[e]), median(cpu[e]), e ~ /perftest/ ? "-" : sprintf("%.3f", median(sums[e]))
+        if (e ~ /perftest/ && median(speed[e]) > best) best = median(speed[e]) }
+    if (best > 0) for (i = 1; i <= count; i++) if (order[i] !~ /perftest/)
+        printf "%s: %.2f of the better perftest\n", order[i], median(speed[order[i]]) / best
+}' "$work/all" >&2
