@@ -42,6 +42,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
                         ? trm_shape_count(&p->buffers[p->params[i].sparse_ids].shape)
                         : 0,
             .width = p->params[i].sparse_rows != 0 ? b->shape.dim[1] : 0,
+            .table_width = p->params[i].table ? b->shape.dim[1] : 0,
         };
     }
     TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));

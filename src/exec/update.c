@@ -303,10 +303,42 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     if (o->kind == TRM_ADAM) {
         rule.step_size = (float)(learning_rate / (1 - pow(o->beta1, (double)step)));
         rule.root_scale = (float)(1 / sqrt(1 - pow(o->beta2, (double)step)));
-    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse) {
+    } else if (o->kind == TRM_LARS && !u->segments[segment].sparse && u->segments[segment].table_width == 0) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));
     }
     return rule;
+}
+
+static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradients, int64_t offset,
+                     int64_t count) {
+    u->kernels->rule[u->options.kind](rule, parameters + offset, gradients + offset,
+                                      u->slots[0] == NULL ? NULL : u->slots[0] + offset,
+                                      u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
+}
+
+static bool all_zero(const float *x, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if (x[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Stretches of rows that somebody used. */
+static void run_table(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradients,
+                      const trmi_update_block *b) {
+    const trmi_update_segment *s = &u->segments[b->segment];
+    int64_t end = b->offset + b->count, begin = b->offset; /* of the stretch */
+    for (int64_t at = b->offset; at < end;) {
+        int64_t next = trmi_min_i64(at + s->table_width - (at - s->offset) % s->table_width, end);
+        if (all_zero(gradients + at, next - at)) {
+            run_pass(u, rule, parameters, gradients, begin, at - begin);
+            begin = next;
+        }
+        at = next;
+    }
+    run_pass(u, rule, parameters, gradients, begin, end - begin);
 }
 
 trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradients,
@@ -325,7 +357,6 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
     if (u->options.kind == TRM_FTRL && learning_rate == 0) {
         return TRM_OK; /* its rule divides by the rate; a step of no length changes nothing */
     }
-    trmi_rule_pass pass = u->kernels->rule[u->options.kind];
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
@@ -333,10 +364,11 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
             continue;
         }
         trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
-        pass(&rule, parameters + b->offset, gradients + b->offset,
-             u->slots[0] == NULL ? NULL : u->slots[0] + b->offset,
-             u->slots[1] == NULL ? NULL : u->slots[1] + b->offset,
-             b->count);
+        if (u->segments[b->segment].table_width > 0) {
+            run_table(u, &rule, parameters, gradients, b);
+        } else {
+            run_pass(u, &rule, parameters, gradients, b->offset, b->count);
+        }
     }
     return TRM_OK;
 }

@@ -18,6 +18,8 @@ typedef struct trmi_update_segment {
     bool sparse;           /* no dense gradient: skipped by run, see trmi_update_sparse */
     int64_t rows;          /* sparse: ids of a step, so that steps take no memory; 0 = grow then */
     int64_t width;         /* sparse: of a row; 0 = grow then */
+    int64_t table_width;   /* the dense gradient of an embedding table with such rows: those that are all zero rest,
+                              as rows that a sparse gradient does not name do; 0 = no table */
 } trmi_update_segment;
 
 typedef struct trmi_update trmi_update;

@@ -202,45 +202,58 @@ static void every_instruction_set_and_thread_count_agree(void **state) {
 }
 
 /* Rows by themselves = the dense rule where every row is named, for rules that decay nothing. */
-static void sparse_is_dense_where_all_rows_are_named(void **state) {
+/* Two batches that name `used` of the rows, not the same ones; `dense` gets the same sums. */
+static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, int used) {
     enum { ROWS = 300, WIDTH = 333, REPEATS = 2 };
     trm_error err;
-    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
-        trm_optimizer_options options = options_of((trm_optimizer_kind)kind);
-        const trmi_update_segment dense = {.count = ROWS * WIDTH};
-        const trmi_update_segment sparse = {.count = ROWS * WIDTH, .sparse = true};
-        trmi_update *a, *b;
-        CHECK_OK(trmi_update_create(&options, &dense, 1, ROWS * WIDTH, &a, &err), err);
-        CHECK_OK(trmi_update_create(&options, &sparse, 1, ROWS * WIDTH, &b, &err), err);
-        float *wa = random_range(1), *wb = random_range(1), *rows = malloc(2 * COUNT * sizeof *rows);
-        float *g = calloc(COUNT, sizeof *g);
-        int32_t ids[ROWS * REPEATS];
-        for (int i = 0; i < ROWS * REPEATS; i++) {
-            ids[i] = (int32_t)trmi_permute(3, 4, ROWS, (uint64_t)i % ROWS);
+    trm_optimizer_options options = options_of(kind);
+    const trmi_update_segment sparse = {.count = ROWS * WIDTH, .sparse = true};
+    dense.count = sparse.count;
+    trmi_update *a, *b;
+    CHECK_OK(trmi_update_create(&options, &dense, 1, ROWS * WIDTH, &a, &err), err);
+    CHECK_OK(trmi_update_create(&options, &sparse, 1, ROWS * WIDTH, &b, &err), err);
+    float *wa = random_range(1), *wb = random_range(1), *rows = malloc(2 * COUNT * sizeof *rows);
+    float *g = malloc(COUNT * sizeof *g);
+    int32_t ids[ROWS * REPEATS];
+    for (uint64_t t = 1; t <= 3; t++) {
+        memset(g, 0, COUNT * sizeof *g);
+        for (int i = 0; i < used * REPEATS; i++) {
+            ids[i] = (int32_t)((trmi_permute(3, 4, (uint64_t)used, (uint64_t)(i % used)) + 50 * t) % ROWS);
             for (int j = 0; j < WIDTH; j++) {
-                rows[i * WIDTH + j] = random_value(7, (int64_t)i * WIDTH + j);
+                rows[i * WIDTH + j] = random_value(7 + t, (int64_t)i * WIDTH + j);
                 g[ids[i] * WIDTH + j] += rows[i * WIDTH + j];
             }
         }
-        for (uint64_t t = 1; t <= 2; t++) {
-            CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
-            CHECK_OK(trmi_update_prepare(b, 0, ids, TRM_INT32, rows, ROWS * REPEATS, WIDTH, &err),
-                     err);
-            CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
-            CHECK_OK(trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, ROWS * REPEATS, WIDTH, 0.1,
-                                        t, &err), err);
-            assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-4);
-        }
-        for (int i = 0; i < ROWS * WIDTH; i++) {
-            assert_true(fabsf(wa[i] - wb[i]) < 1e-5f);
-        }
-        free(wa);
-        free(wb);
-        free(g);
-        free(rows);
-        trmi_update_destroy(a);
-        trmi_update_destroy(b);
+        CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
+        CHECK_OK(trmi_update_prepare(b, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, &err), err);
+        CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
+        CHECK_OK(trmi_update_sparse(b, wb, 0, ids, TRM_INT32, rows, used * REPEATS, WIDTH, 0.1, t, &err), err);
+        assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-4);
     }
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        assert_true(fabsf(wa[i] - wb[i]) < 1e-5f);
+    }
+    free(wa);
+    free(wb);
+    free(g);
+    free(rows);
+    trmi_update_destroy(a);
+    trmi_update_destroy(b);
+}
+
+static void sparse_is_dense_where_all_rows_are_named(void **state) {
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        sparse_equals((trm_optimizer_kind)kind, (trmi_update_segment){.decay = false}, 300);
+    }
+    (void)state;
+}
+
+/* Where gradients of tables are dense (many ranks, accumulation), as on one device. */
+static void rows_that_nobody_names_rest_in_dense_tables_too(void **state) {
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        sparse_equals((trm_optimizer_kind)kind, (trmi_update_segment){.table_width = 333}, 120);
+    }
+    (void)state;
 }
 
 static void nothing_changes_when_a_gradient_is_not_finite(void **state) {
@@ -392,6 +405,7 @@ int main(void) {
         cmocka_unit_test(sparse_trajectories_are_pytorchs),
         cmocka_unit_test(every_instruction_set_and_thread_count_agree),
         cmocka_unit_test(sparse_is_dense_where_all_rows_are_named),
+        cmocka_unit_test(rows_that_nobody_names_rest_in_dense_tables_too),
         cmocka_unit_test(nothing_changes_when_a_gradient_is_not_finite),
         cmocka_unit_test(impossible_options_are_named),
         cmocka_unit_test(gradients_accumulate),

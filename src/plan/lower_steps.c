@@ -302,6 +302,16 @@ static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, boo
     return to;
 }
 
+/* Made by lookups alone: an EMBEDDING_GRAD, or its sum over ranks. */
+static bool is_of_lookups(const trm_graph *g, int32_t grad) {
+    const trmi_op *op = &g->ops[g->values[grad].op];
+    while (op->kind == TRMI_OP_ALL_REDUCE || op->kind == TRMI_OP_EXCHANGE) {
+        op = &g->ops[g->values[op->inputs[0]].op];
+    }
+    return op->kind == TRMI_OP_EMBEDDING_GRAD ||
+           (op->kind == TRMI_OP_EXACT_ROUND && op->attrs.exact.what->kind == TRMI_OP_EMBEDDING_GRAD);
+}
+
 static void lower_params(lowering *l, const trmi_roots *roots) {
     trm_program *p = l->program;
     p->params = trmi_arena_alloc(&p->arena, (size_t)(roots->params_count + 1) * sizeof *p->params);
@@ -326,6 +336,7 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
             param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
+        param->table = is_of_lookups(l->graph, grad);
         bool shared = false;
         for (int32_t j = 0; j < i; j++) {
             shared = shared || roots->grads[j] == grad;

@@ -81,6 +81,7 @@ typedef struct trmi_param {
     int32_t grad_buffer;  /* 0: not trained, or its gradient is sparse */
     int32_t sparse_ids;   /* sparse gradient: buffer of ids ... */
     int32_t sparse_rows;  /* ... and of d(rows); 0 = dense */
+    bool table;           /* an embedding table whose gradient is dense, but only of lookups */
     trm_init init;
     bool remote;          /* filled and updated by somebody else: no part of update and reduction */
     int32_t ready_step;   /* the step after which its gradient is complete */
