@@ -3,8 +3,8 @@
 #include "exec/shard.h"
 
 #include "base/error.h"
-#include "base/half.h"
 #include "base/memory.h"
+#include "comm/reduce.h"
 
 #include <string.h>
 
@@ -74,30 +74,15 @@ static walk walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stri
     return w;
 }
 
-/* to += from, `count` elements with strides. */
-static void add_run(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count, trm_dtype dtype) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t t = i * to_step, f = i * from_step;
-        switch (dtype) {
-        case TRM_FLOAT32:
-            ((float *)(void *)to)[t] += ((const float *)(const void *)from)[f];
-            break;
-        case TRM_INT64:
-            ((int64_t *)(void *)to)[t] += ((const int64_t *)(const void *)from)[f];
-            break;
-        case TRM_FLOAT64:
-            ((double *)(void *)to)[t] += ((const double *)(const void *)from)[f];
-            break;
-        case TRM_BFLOAT16: {
-            uint16_t *at = (uint16_t *)(void *)to + t;
-            *at = trmi_float_to_bf16(trmi_bf16_to_float(*at) + trmi_bf16_to_float(((const uint16_t *)(const void *)from)[f]));
-            break;
-        }
-        default: {
-            uint16_t *at = (uint16_t *)(void *)to + t;
-            *at = trmi_float_to_f16(trmi_f16_to_float(*at) + trmi_f16_to_float(((const uint16_t *)(const void *)from)[f]));
-        }
-        }
+/* to = to op from, `count` elements with strides. */
+static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count,
+                    size_t element) {
+    int64_t calls = to_step == 1 && from_step == 1 ? 1 : count;
+    for (int64_t i = 0; i < calls; i++) {
+        char *t = to + (size_t)(i * to_step) * element;
+        const void *sources[] = {t, from + (size_t)(i * from_step) * element};
+        void *target = t;
+        reduce(&target, 1, sources, 2, count / calls, 1);
     }
 }
 
@@ -111,8 +96,9 @@ static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_s
     }
 }
 
-/* Moves the box: a's side to b's (`pack`), or b's to a's; or adds it to a's. */
-static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack, bool add) {
+/* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what is there. */
+static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack, trm_reduce reduce) {
+    trmi_reduce_fn *put = reduce != TRM_REDUCE_NONE ? trmi_reduce_find(dtype, reduce) : NULL;
     size_t element = trm_dtype_bytes(dtype);
     int32_t inner = w->rank - 1;
     int64_t outer = 1, run = inner < 0 ? 1 : w->length[inner];
@@ -129,8 +115,8 @@ static void move_box(const walk *w, char *a, char *b, trm_dtype dtype, bool pack
             rest /= w->length[i];
         }
         char *x = a + (size_t)at * element, *y = b + (size_t)bt * element;
-        if (add) {
-            add_run(x, a_step, y, b_step, run, dtype);
+        if (put != NULL) {
+            put_run(put, x, a_step, y, b_step, run, element);
         } else if (pack) {
             copy_run(y, b_step, x, a_step, run, element);
         } else {
@@ -149,8 +135,11 @@ void trmi_shard_copy_box(void *whole, const trm_shape *shape, const trmi_box *bo
     }
     walk w = walk_of(box, &all, stride, box, own);
     trm_dtype dtype = element == 8 ? TRM_INT64 : element == 4 ? TRM_INT32 : element == 2 ? TRM_BFLOAT16 : TRM_UINT8;
-    move_box(&w, whole, part, dtype, !into, false);
+    move_box(&w, whole, part, dtype, !into, TRM_REDUCE_NONE);
 }
+
+static const trm_reduce reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCE_NONE, [TRMI_COMBINE_SUM] = TRM_REDUCE_SUM,
+                                       [TRMI_COMBINE_MAX] = TRM_REDUCE_MAX, [TRMI_COMBINE_MIN] = TRM_REDUCE_MIN};
 
 /* ---- EXCHANGE ------------------------------------------------------------------------------------------------------ */
 
@@ -180,13 +169,15 @@ void trmi_shard_staging(const trmi_exchange *what, trm_dtype dtype, int64_t *sen
 static void unpack(const exchange_state *s, int32_t member, const char *in, char *out, char *received) {
     const trmi_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
+    /* Sums are added to zeros; of extremes, all have all: the first begins. */
+    trm_reduce reduce = reduce_of[what->combine == TRMI_COMBINE_SUM || member > 0 ? what->combine : TRMI_COMBINE_NONE];
     if (member == what->self) {
         if (s->has_own) {
-            move_box(&s->own, out, (char *)(uintptr_t)in, s->dtype, false, what->add);
+            move_box(&s->own, out, (char *)(uintptr_t)in, s->dtype, false, reduce);
         }
     } else if (s->counts[what->members + member] > 0) {
         move_box(&s->recv[member], out, received + (size_t)s->counts[3 * what->members + member] * element, s->dtype, false,
-                 what->add);
+                 reduce);
     }
 }
 
@@ -201,7 +192,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_env *env, trm_er
     if (n > 1) {
         for (int32_t m = 0; m < n; m++) {
             if (m != what->self && s->counts[m] > 0) {
-                move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element, s->dtype, true, false);
+                move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element, s->dtype, true, TRM_REDUCE_NONE);
             }
         }
         const trm_collective op = {.kind = TRM_ALLTOALLV, .send = sent, .recv = received,
@@ -222,12 +213,12 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_env *env, trm_er
 /* Parts that lie one behind the other in memory, in the order of the members. */
 static trm_status run_whole(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const exchange_state *s = k->state;
-    if (s->what->add && trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
+    if (s->what->combine == TRMI_COMBINE_SUM && trm_comm_deterministic(env->shard->world) != TRM_DETERMINISTIC_FALSE) {
         return run_exchange(k, env, err);
     }
     const trm_collective op = {.kind = s->whole, .send = trmi_kernel_input(k, env, 0), .recv = trmi_kernel_output(k, env, 0),
                                .dtype = s->dtype, .counts = s->counts + 4 * s->what->members,
-                               .reduce = s->whole == TRM_REDUCE_SCATTERV ? TRM_REDUCE_SUM : TRM_REDUCE_NONE,
+                               .reduce = reduce_of[s->what->combine],
                                .tag = k->step->name};
     return trm_comm_run(env->shard->groups[s->what->axes].comm, &op, err);
 }
@@ -263,7 +254,7 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
         s->counts[2 * n + m] = s->counts[2 * n + m - 1] + s->counts[m - 1];
         s->counts[3 * n + m] = s->counts[3 * n + m - 1] + s->counts[n + m - 1];
     }
-    s->fill = what->add || covered < trmi_box_count(wants);
+    s->fill = what->combine == TRMI_COMBINE_SUM || covered < trmi_box_count(wants);
 }
 
 /* Are `parts` the whole box, cut along its outermost dimension in memory, in order? */
@@ -289,7 +280,8 @@ static bool in_order(const trmi_box *parts, int32_t count, const trmi_box *whole
 /* An all-gather or a reduce-scatter of tensors as they lie needs no packing. Sums that must not depend on the number of
  * ranks keep the order of the exchange. */
 static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer *in, const trmi_buffer *out) {
-    const trmi_box *one = what->add ? what->wants : what->has, *all = what->add ? what->has : what->wants;
+    bool reduces = what->combine != TRMI_COMBINE_NONE;
+    const trmi_box *one = reduces ? what->wants : what->has, *all = reduces ? what->has : what->wants;
     int64_t stride[TRM_MAX_RANK];
     bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights && in->dtype == out->dtype &&
                 trmi_box_equal(&what->held, &what->has[what->self]);
@@ -300,7 +292,7 @@ static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer
         return TRM_COLLECTIVE_NONE;
     }
     strides_of(&all[0], in->layout, in->weights, stride);
-    return in_order(one, what->members, &all[0], stride) ? (what->add ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV) : TRM_COLLECTIVE_NONE;
+    return in_order(one, what->members, &all[0], stride) ? (reduces ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV) : TRM_COLLECTIVE_NONE;
 }
 
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
@@ -324,7 +316,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     s->whole = whole_of(what, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
     if (s->whole != TRM_COLLECTIVE_NONE) {
         for (size_t m = 0; m < n; m++) {
-            s->counts[4 * n + m] = trmi_box_count(what->add ? &what->wants[m] : &what->has[m]);
+            s->counts[4 * n + m] = trmi_box_count(what->combine != TRMI_COMBINE_NONE ? &what->wants[m] : &what->has[m]);
         }
         k->run = run_whole;
     }
@@ -339,10 +331,7 @@ static trm_status run_all_reduce(const trmi_kernel *k, const trmi_env *env, trm_
     void *in = trmi_kernel_input(k, env, 0), *out = trmi_kernel_output(k, env, 0);
     const trm_collective op = {.kind = TRM_ALLREDUCE, .send = in == out ? NULL : in, .recv = out,
                                .count = trm_shape_count(&b->shape), .dtype = b->dtype,
-                               .reduce = a->all_reduce.largest    ? TRM_REDUCE_MAX
-                                         : a->all_reduce.smallest ? TRM_REDUCE_MIN
-                                                                  : TRM_REDUCE_SUM,
-                               .tag = k->step->name};
+                               .reduce = reduce_of[a->all_reduce.combine], .tag = k->step->name};
     return trm_comm_run(env->shard->groups[a->all_reduce.axes].comm, &op, err);
 }
 

@@ -31,12 +31,15 @@ typedef struct trmi_box {
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
 } trmi_box;
 
+typedef enum trmi_combine { TRMI_COMBINE_NONE, TRMI_COMBINE_SUM, TRMI_COMBINE_MAX, TRMI_COMBINE_MIN } trmi_combine;
+
 /* EXCHANGE: what each member of a group of ranks has and wants of one global tensor. Elements that nobody
  * has are zero. Boxes are in coordinates of the global tensor; empty boxes are allowed. */
 typedef struct trmi_exchange {
     uint32_t axes;   /* mesh axes in which the members differ; 0: this rank by itself */
     int32_t members, self;
-    bool add;        /* what several have is summed in the order of the members; else equal copies */
+    trmi_combine combine; /* what several have is put together, in the order of the members; NONE: equal copies;
+                             MAX, MIN: each has all that anyone wants */
     trmi_box held;   /* the input tensor of this rank; has[self] lies inside */
     const trmi_box *has, *wants; /* [members]; in the graph's arena */
 } trmi_exchange;
@@ -127,7 +130,7 @@ typedef union trmi_attrs {
     } embed;
     struct {
         uint32_t axes; /* of the mesh */
-        bool largest, smallest; /* else the sum */
+        trmi_combine combine; /* not NONE */
     } all_reduce;
     struct {
         const trmi_exchange *what;

@@ -27,10 +27,10 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
 
 /* ---- exchange ---------------------------------------------------------------------------------------------------- */
 
-trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, bool add, trmi_shard_part has,
+trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, trmi_combine combine, trmi_shard_part has,
                                const void *has_context, trmi_shard_part wants, const void *wants_context,
                                trmi_phase phase, const char *name, int32_t *out, trm_error *err) {
-    trmi_exchange what = {.axes = axes, .members = trmi_mesh_group(s->mesh, axes), .add = add};
+    trmi_exchange what = {.axes = axes, .members = trmi_mesh_group(s->mesh, axes), .combine = combine};
     trmi_box *boxes = trmi_arena_alloc(&s->scratch, 2 * (size_t)what.members * sizeof *boxes);
     if (boxes == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
@@ -97,6 +97,19 @@ static trmi_box part_of(const void *context, int32_t rank) {
     return box;
 }
 
+/* How the parts along `axes`, all partial in one way, are put together. */
+static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *from, uint32_t axes) {
+    trmi_combine combine = TRMI_COMBINE_SUM;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (axes >> i & 1) {
+            combine = from->at[i] == TRMI_PARTIAL_MAX   ? TRMI_COMBINE_MAX
+                     : from->at[i] == TRMI_PARTIAL_MIN ? TRMI_COMBINE_MIN
+                                                       : TRMI_COMBINE_SUM;
+        }
+    }
+    return combine;
+}
+
 static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const trmi_spread *from,
                             const trmi_route_step *step, int32_t *out, trm_error *err) {
     const trmi_value *v = &s->from->values[value];
@@ -104,13 +117,7 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     char text[64], name[300];
     snprintf(name, sizeof name, "%.200s -> %s", maker->name, trmi_spread_text(s->mesh, &step->to, text, sizeof text));
     if (step->move == TRMI_MOVE_ALL_REDUCE) {
-        trmi_attrs attrs = {.all_reduce = {.axes = step->axes}};
-        for (int32_t i = 0; i < s->mesh->axes; i++) {
-            if (step->axes >> i & 1) {
-                attrs.all_reduce.largest = from->at[i] == TRMI_PARTIAL_MAX;
-                attrs.all_reduce.smallest = from->at[i] == TRMI_PARTIAL_MIN;
-            }
-        }
+        trmi_attrs attrs = {.all_reduce = {.axes = step->axes, .combine = combination_of(s->mesh, from, step->axes)}};
         int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, maker->phase, name, &local, 1, 1, &attrs);
         *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
         return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
@@ -121,8 +128,8 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
         bool demoted = from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM;
         has.first_only |= demoted ? 1u << i : 0;
     }
-    return trmi_shard_exchange(s, local, step->axes, step->move == TRMI_MOVE_REDUCE_SCATTER, part_of, &has, part_of,
-                               &wants, maker->phase, name, out, err);
+    trmi_combine combine = step->move == TRMI_MOVE_REDUCE_SCATTER ? combination_of(s->mesh, from, step->axes) : TRMI_COMBINE_NONE;
+    return trmi_shard_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants, maker->phase, name, out, err);
 }
 
 static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *version, trm_error *err) {
@@ -188,7 +195,7 @@ trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *lo
         if (!v->versions[i].halo && trmi_spread_equal(&v->versions[i].spread, own)) {
             char name[300];
             snprintf(name, sizeof name, "%.200s with halo", maker->name);
-            TRMI_TRY(trmi_shard_exchange(s, v->versions[i].value, axes, false, part_of, &has, part_of, &wants,
+            TRMI_TRY(trmi_shard_exchange(s, v->versions[i].value, axes, TRMI_COMBINE_NONE, part_of, &has, part_of, &wants,
                                          maker->phase, name, &version.value, err));
             *out = version.value;
             return remember(s, value, &version, err);

@@ -89,6 +89,12 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     case TRMI_OP_SOFTMAX_XENT_GRAD:
     case TRMI_OP_EMBEDDING_GRAD:
     case TRMI_OP_DROPOUT:
+    case TRMI_OP_RELU_GRAD:
+    case TRMI_OP_SIGMOID_GRAD:
+    case TRMI_OP_TANH_GRAD:
+    case TRMI_OP_SOFTMAX_GRAD:
+    case TRMI_OP_REDUCE_MAX_GRAD:
+    case TRMI_OP_BCE_LOGITS_GRAD:
         return true;
     case TRMI_OP_MATMUL:
         for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {

@@ -232,7 +232,7 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
     widened context = {.e = e, .of = sides_of(e)};
     char name[300];
     snprintf(name, sizeof name, "%.200s halo sum", e->op->name);
-    return trmi_shard_exchange(e->s, *local, axes, true, widened_part, &context, own_part, &context, e->op->phase, name,
+    return trmi_shard_exchange(e->s, *local, axes, TRMI_COMBINE_SUM, widened_part, &context, own_part, &context, e->op->phase, name,
                                local, err);
 }
 

@@ -118,9 +118,9 @@ static trm_status emit(trmi_sharder *s, const trmi_op *op, trmi_op_kind kind, co
     return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
 }
 
-static trm_status all_reduce(trmi_sharder *s, const trmi_op *op, const char *what, uint32_t axes, bool largest,
+static trm_status all_reduce(trmi_sharder *s, const trmi_op *op, const char *what, uint32_t axes, trmi_combine combine,
                              int32_t *value, trm_error *err) {
-    trmi_attrs attrs = {.all_reduce = {.axes = axes, .largest = largest}};
+    trmi_attrs attrs = {.all_reduce = {.axes = axes, .combine = combine}};
     return axes == 0 ? TRM_OK : emit(s, op, TRMI_OP_ALL_REDUCE, what, value, 1, &attrs, value, err);
 }
 
@@ -141,7 +141,7 @@ trm_status trmi_shard_exact_sum(trmi_sharder *s, const trmi_op *op, const trmi_s
     int32_t factors = factors_of(op->kind), read = op->inputs_count < 2 ? op->inputs_count : 2, given[TRMI_LOOP_TENSORS];
     trmi_attrs none = {.scale = {0}};
     TRMI_TRY(emit(s, op, TRMI_OP_LARGEST, "magnitudes", inputs, factors, &none, &state->largest, err));
-    TRMI_TRY(all_reduce(s, op, "all magnitudes", cut_axes(strategy, factors), true, &state->largest, err));
+    TRMI_TRY(all_reduce(s, op, "all magnitudes", cut_axes(strategy, factors), TRMI_COMBINE_MAX, &state->largest, err));
     int64_t terms = terms_of(s->from, op);
     state->what = (trmi_exact){.kind = op->kind, .attrs = *attrs, .shape = *shape, .terms = terms,
                                .divide = is_mean(op->kind) ? (double)terms : 1,
@@ -162,7 +162,7 @@ trm_status trmi_shard_exact_round(trmi_sharder *s, const trmi_op *op, const trmi
     for (int axis = 0; axis < TRMI_MESH_AXES; axis++) {
         axes |= raw.outputs[0].at[axis] == TRMI_PARTIAL_SUM ? 1u << axis : 0;
     }
-    TRMI_TRY(all_reduce(s, op, "all sums", axes, false, &state->sums, err));
+    TRMI_TRY(all_reduce(s, op, "all sums", axes, TRMI_COMBINE_SUM, &state->sums, err));
     const int32_t given[3] = {state->sums, state->largest, bias};
     trmi_attrs exact = {.exact = {.what = &state->what}};
     state->what.shape = s->pass.to->values[state->sums].shape;

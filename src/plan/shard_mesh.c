@@ -191,12 +191,15 @@ int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d,
 }
 
 bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s) {
+    uint8_t partial = TRMI_WHOLE; /* a sum along one axis and a maximum along another is no one value */
     for (int32_t i = 0; i < TRMI_MESH_AXES; i++) {
         bool split = s->at[i] >= TRMI_SPLIT;
         if ((i >= mesh->axes && s->at[i] != 0) || (!split && s->place[i] != 0) ||
-            (split && s->at[i] - TRMI_SPLIT >= shape->rank)) {
+            (split && s->at[i] - TRMI_SPLIT >= shape->rank) ||
+            (trmi_is_partial(s->at[i]) && partial != TRMI_WHOLE && partial != s->at[i])) {
             return false;
         }
+        partial = trmi_is_partial(s->at[i]) ? s->at[i] : partial;
     }
     for (int32_t d = 0; d < shape->rank; d++) {
         int64_t parts = 1;

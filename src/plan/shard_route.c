@@ -1,8 +1,9 @@
-/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads.
+/* Cheapest sequence of moves from one spread to another: Dijkstra's algorithm over spreads. What leads where, at what
+ * price, does not depend on the target: it is worked out once for a shape, as far as searches go.
  *
  *      P+,S0 --all-reduce a--> R,S0 --exchange b--> R,S1        or        P+,S0 --reduce-scatter a--> S1,S0 ...
  *
- * Moves: one axis at a time; all subsets of the partial axes summed at once, into whole or into cut
+ * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or into cut
  * tensors; and the direct exchange of boxes between any two spreads without partials, which is what
  * axes in another order need. What a move really sends is counted from the boxes of the ranks. */
 #include "plan/shard.h"
@@ -111,50 +112,118 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, c
     return TRM_OK;
 }
 
-/* ---- Dijkstra ---------------------------------------------------------------------------------------------- */
+/* ---- the map of a tensor's spreads --------------------------------------------------------------------------- */
 
-typedef struct node {
+/* A move to another place. `zeros`: axes on which it makes zeros up; the target must be partial there. */
+typedef struct edge {
+    int32_t to;
+    uint32_t zeros;
+    trmi_route_step step;
+} edge;
+
+typedef struct edges {
+    edge *list;
+    int64_t count, capacity;
+} edges;
+
+typedef struct place {
     trmi_spread spread;
+    int64_t most; /* elements of the largest part */
+    bool explored;
+    edges moves;  /* of single axes, of partial axes, to sums padded with zeros */
+    edges direct; /* to targets of earlier searches */
+    /* Of the search `search`: */
+    uint32_t search;
+    bool settled;
     double seconds;
     int32_t previous;
-    trmi_route_step step; /* that leads here */
-    bool settled;
-} node;
+    const trmi_route_step *step; /* that leads here */
+} place;
 
-typedef struct search {
-    const trmi_mesh *mesh;
-    const trmi_prices *prices;
-    const trm_shape *shape;
-    const trmi_spread *target;
-    int64_t element, bound;
-    node *nodes;
+/* Of one shape; grows as searches come by, and answers do not depend on what it has seen before. */
+typedef struct map {
+    trm_shape shape;
+    int64_t element;
+    place *places;
     int64_t count, capacity;
-    bool failed;
-} search;
+    int32_t *table; /* hash of the spread -> place + 1 */
+    int64_t slots;
+    uint32_t searches;
+} map;
 
-static void relax(search *s, int32_t from, const trmi_route_step *step) {
-    if (!trmi_spread_fits(s->mesh, s->shape, &step->to) ||
-        (s->bound > 0 && trmi_spread_most(s->mesh, s->shape, &step->to) > s->bound)) {
+struct trmi_router {
+    trmi_mesh mesh;
+    trmi_prices prices;
+    map *maps;
+    int64_t maps_count, maps_capacity;
+    struct entry *entries; /* answers */
+    int64_t count, capacity;
+    int64_t *table; /* hash -> entry + 1 */
+    int64_t slots;
+};
+
+static int32_t *place_slot(const map *m, const trmi_spread *spread) {
+    uint32_t key = trmi_spread_key(spread);
+    int64_t at = (int64_t)((key * 0x9E3779B1u) >> 4) & (m->slots - 1);
+    while (m->table[at] != 0 && !trmi_spread_equal(&m->places[m->table[at] - 1].spread, spread)) {
+        at = (at + 1) & (m->slots - 1);
+    }
+    return &m->table[at];
+}
+
+static bool more_slots(map *m) {
+    int64_t slots = m->slots == 0 ? 64 : 2 * m->slots;
+    int32_t *table = calloc((size_t)slots, sizeof *table);
+    if (table == NULL) {
+        return false;
+    }
+    free(m->table);
+    m->table = table;
+    m->slots = slots;
+    for (int64_t i = 0; i < m->count; i++) {
+        *place_slot(m, &m->places[i].spread) = (int32_t)i + 1;
+    }
+    return true;
+}
+
+/* The place of a spread that fits; -1: no memory. */
+static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread) {
+    if ((m->slots < 2 * (m->count + 1) && !more_slots(m)) ||
+        !trmi_grow((void **)&m->places, &m->capacity, m->count + 1, sizeof *m->places)) {
+        return -1;
+    }
+    int32_t *slot = place_slot(m, spread);
+    if (*slot == 0) {
+        m->places[m->count++] = (place){.spread = *spread, .most = trmi_spread_most(&r->mesh, &m->shape, spread)};
+        *slot = (int32_t)m->count;
+    }
+    return *slot - 1;
+}
+
+/* ---- moves from a place ----------------------------------------------------------------------------------------- */
+
+typedef struct explorer {
+    const trmi_router *router;
+    map *map;
+    trmi_spread from;
+    edges *into;
+    bool failed;
+} explorer;
+
+static void add_edge(explorer *e, const trmi_route_step *step, uint32_t zeros) {
+    if (!trmi_spread_fits(&e->router->mesh, &e->map->shape, &step->to)) {
         return;
     }
-    double seconds = s->nodes[from].seconds + step->seconds;
-    int64_t at = 0;
-    while (at < s->count && !trmi_spread_equal(&s->nodes[at].spread, &step->to)) {
-        at++;
+    int32_t to = place_of(e->router, e->map, &step->to);
+    if (to < 0 || !trmi_grow((void **)&e->into->list, &e->into->capacity, e->into->count + 1, sizeof *e->into->list)) {
+        e->failed = true;
+        return;
     }
-    if (at == s->count) {
-        if (!trmi_grow((void **)&s->nodes, &s->capacity, s->count + 1, sizeof *s->nodes)) {
-            s->failed = true;
-            return;
-        }
-        s->nodes[s->count++] = (node){.spread = step->to, .seconds = INFINITY};
-    }
-    node *n = &s->nodes[at];
-    if (!n->settled && seconds < n->seconds) {
-        n->seconds = seconds;
-        n->previous = from;
-        n->step = *step;
-    }
+    e->into->list[e->into->count++] = (edge){.to = to, .zeros = zeros, .step = *step};
+}
+
+static double bytes_of(const explorer *e, const trmi_spread *spread) {
+    return (double)trmi_spread_most(&e->router->mesh, &e->map->shape, spread) * (double)e->map->element;
 }
 
 static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t letter) {
@@ -166,198 +235,293 @@ static int32_t cuts_count(const trmi_mesh *mesh, const trmi_spread *s, uint8_t l
 }
 
 /* All subsets of the partial axes of one kind, to whole (dimension < 0) or to a cut of one dimension. */
-static void relax_partials(search *s, int32_t at, uint8_t letter) {
-    trmi_spread from = s->nodes[at].spread;
+static void add_partials(explorer *e, uint8_t letter) {
+    const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
-    for (int32_t i = 0; i < s->mesh->axes; i++) {
-        all |= from.at[i] == letter ? 1u << i : 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        all |= e->from.at[i] == letter ? 1u << i : 0;
     }
-    double before = (double)trmi_spread_most(s->mesh, s->shape, &from) * (double)s->element;
+    double before = bytes_of(e, &e->from);
     for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
-        for (int32_t d = -1; d < (letter == TRMI_PARTIAL_SUM ? s->shape->rank : 0); d++) {
-            trmi_route_step step = {.axes = mask, .to = from, .bytes = before};
+        for (int32_t d = -1; d < e->map->shape.rank; d++) {
+            trmi_route_step step = {.axes = mask, .to = e->from, .bytes = before};
             step.move = d < 0 ? TRMI_MOVE_ALL_REDUCE : TRMI_MOVE_REDUCE_SCATTER;
-            for (int32_t i = 0; i < s->mesh->axes; i++) {
+            for (int32_t i = 0; i < mesh->axes; i++) {
                 if (mask >> i & 1) {
                     step.to.at[i] = TRMI_WHOLE;
                 }
             }
-            for (int32_t i = 0; i < s->mesh->axes && d >= 0; i++) {
+            for (int32_t i = 0; i < mesh->axes && d >= 0; i++) {
                 if (mask >> i & 1) {
-                    step.to.place[i] = (uint8_t)cuts_count(s->mesh, &step.to, (uint8_t)(TRMI_SPLIT + d));
+                    step.to.place[i] = (uint8_t)cuts_count(mesh, &step.to, (uint8_t)(TRMI_SPLIT + d));
                     step.to.at[i] = (uint8_t)(TRMI_SPLIT + d);
                 }
             }
-            step.seconds = trmi_price(s->prices, s->mesh, step.move, mask, before);
-            relax(s, at, &step);
+            step.seconds = trmi_price(&e->router->prices, mesh, step.move, mask, before);
+            add_edge(e, &step, 0);
         }
     }
 }
 
-static void relax_box_move(search *s, int32_t at, const trmi_spread *to) {
-    trmi_spread from = s->nodes[at].spread;
+static void add_box_move(explorer *e, const trmi_spread *to) {
+    const trmi_router *r = e->router;
     trmi_route_step step;
-    if (trmi_spread_fits(s->mesh, s->shape, to) &&
-        trmi_route_direct(s->mesh, s->prices, s->shape, s->element, &from, to, &step) == TRM_OK) {
-        relax(s, at, &step);
+    if (trmi_spread_fits(&r->mesh, &e->map->shape, to) &&
+        trmi_route_direct(&r->mesh, &r->prices, &e->map->shape, e->map->element, &e->from, to, &step) == TRM_OK) {
+        add_edge(e, &step, 0);
     }
 }
 
 /* One axis, not partial: whole, or a cut of any dimension at any place among the cuts there. */
-static void relax_axis(search *s, int32_t at, int32_t axis) {
-    trmi_spread from = s->nodes[at].spread, bare = from;
+static void add_axis(explorer *e, int32_t axis) {
+    const trmi_mesh *mesh = &e->router->mesh;
+    trmi_spread from = e->from, bare = from;
     if (trmi_is_partial(from.at[axis])) {
         return;
     }
     bare.at[axis] = TRMI_WHOLE;
     bare.place[axis] = 0;
-    for (int32_t i = 0; i < s->mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
+    for (int32_t i = 0; i < mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
         bare.place[i] = (uint8_t)(bare.place[i] - (from.at[i] == from.at[axis] && from.place[i] > from.place[axis]));
     }
     if (from.at[axis] >= TRMI_SPLIT) {
-        relax_box_move(s, at, &bare);
+        add_box_move(e, &bare);
     }
-    for (int32_t d = 0; d < s->shape->rank; d++) {
-        int32_t cuts = cuts_count(s->mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
-        for (int32_t place = 0; place <= cuts; place++) {
+    for (int32_t d = 0; d < e->map->shape.rank; d++) {
+        int32_t cuts = cuts_count(mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
+        for (int32_t at = 0; at <= cuts; at++) {
             trmi_spread to = bare;
-            for (int32_t i = 0; i < s->mesh->axes; i++) {
-                to.place[i] = (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= place));
+            for (int32_t i = 0; i < mesh->axes; i++) {
+                to.place[i] = (uint8_t)(to.place[i] + (to.at[i] == TRMI_SPLIT + d && to.place[i] >= at));
             }
-            to.place[axis] = (uint8_t)place;
+            to.place[axis] = (uint8_t)at;
             to.at[axis] = (uint8_t)(TRMI_SPLIT + d);
             if (!trmi_spread_equal(&to, &from)) {
-                relax_box_move(s, at, &to);
+                add_box_move(e, &to);
             }
         }
     }
 }
 
-/* Any of the axes that the target has partial: zeros where this rank holds nothing. Cuts that go must be the
+/* Any of the axes that are not partial become so: zeros where this rank holds nothing. Cuts that go must be the
  * innermost of their dimension. */
-static void relax_demoted(search *s, int32_t at) {
-    trmi_spread from = s->nodes[at].spread;
+static void add_zeros(explorer *e) {
+    const trmi_mesh *mesh = &e->router->mesh;
     uint32_t all = 0;
-    for (int32_t i = 0; i < s->mesh->axes; i++) {
-        all |= s->target->at[i] == TRMI_PARTIAL_SUM && !trmi_is_partial(from.at[i]) ? 1u << i : 0;
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        all |= !trmi_is_partial(e->from.at[i]) ? 1u << i : 0;
     }
     for (uint32_t mask = all; mask != 0; mask = (mask - 1) & all) {
-        trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = from};
+        trmi_route_step step = {.move = TRMI_MOVE_LOCAL, .to = e->from};
         bool innermost = true;
-        for (int32_t i = 0; i < s->mesh->axes; i++) {
+        for (int32_t i = 0; i < mesh->axes; i++) {
             if (mask >> i & 1) {
-                for (int32_t j = 0; j < s->mesh->axes; j++) {
-                    innermost = innermost && (mask >> j & 1 || from.at[i] < TRMI_SPLIT || from.at[j] != from.at[i] ||
-                                              from.place[j] < from.place[i]);
+                for (int32_t j = 0; j < mesh->axes; j++) {
+                    innermost = innermost && (mask >> j & 1 || e->from.at[i] < TRMI_SPLIT || e->from.at[j] != e->from.at[i] ||
+                                              e->from.place[j] < e->from.place[i]);
                 }
                 step.to.at[i] = TRMI_PARTIAL_SUM;
                 step.to.place[i] = 0;
             }
         }
-        step.bytes = (double)trmi_spread_most(s->mesh, s->shape, &step.to) * (double)s->element;
-        step.seconds = trmi_price(s->prices, s->mesh, step.move, 0, step.bytes);
         if (innermost) {
-            relax(s, at, &step);
+            step.bytes = bytes_of(e, &step.to);
+            step.seconds = trmi_price(&e->router->prices, mesh, step.move, 0, step.bytes);
+            add_edge(e, &step, mask);
         }
     }
 }
 
-/* Straight to the target, but for axes that are still partial. */
-static void relax_direct(search *s, int32_t at) {
-    const trmi_spread *from = &s->nodes[at].spread;
-    trmi_spread to = *s->target;
-    for (int32_t i = 0; i < s->mesh->axes; i++) {
-        if (trmi_is_partial(from->at[i])) {
-            for (int32_t j = 0; j < s->mesh->axes; j++) {
+/* All moves but the one straight to the target; false: no memory. */
+static bool explore(const trmi_router *r, map *m, int32_t at) {
+    edges moves = {NULL, 0, 0}; /* places move while they grow */
+    explorer e = {.router = r, .map = m, .from = m->places[at].spread, .into = &moves};
+    for (uint8_t letter = TRMI_PARTIAL_SUM; letter < TRMI_SPLIT; letter++) {
+        add_partials(&e, letter);
+    }
+    for (int32_t axis = 0; axis < r->mesh.axes; axis++) {
+        add_axis(&e, axis);
+    }
+    add_zeros(&e);
+    m->places[at].moves = moves;
+    m->places[at].explored = true;
+    return !e.failed;
+}
+
+/* Straight to the target, but for axes that are still partial: *out, NULL where there is no such move; false: no memory. */
+static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target, const edge **out) {
+    trmi_spread from = m->places[at].spread, to = *target;
+    *out = NULL;
+    for (int32_t i = 0; i < r->mesh.axes; i++) {
+        if (trmi_is_partial(from.at[i])) {
+            for (int32_t j = 0; j < r->mesh.axes; j++) {
                 to.place[j] = (uint8_t)(to.place[j] - (to.at[i] >= TRMI_SPLIT && to.at[j] == to.at[i] &&
                                                        to.place[j] > to.place[i]));
             }
-            to.at[i] = from->at[i];
+            to.at[i] = from.at[i];
             to.place[i] = 0;
         } else if (trmi_is_partial(to.at[i])) {
-            return;
+            return true;
         }
     }
-    relax_box_move(s, at, &to);
+    if (!trmi_spread_fits(&r->mesh, &m->shape, &to) || trmi_spread_equal(&to, &from)) {
+        return true;
+    }
+    edges direct = m->places[at].direct;
+    int32_t there = place_of(r, m, &to);
+    for (int64_t i = 0; i < direct.count; i++) {
+        if (direct.list[i].to == there) {
+            *out = &direct.list[i];
+            return true;
+        }
+    }
+    explorer e = {.router = r, .map = m, .from = from, .into = &direct};
+    add_box_move(&e, &to);
+    m->places[at].direct = direct;
+    *out = direct.count > 0 ? &direct.list[direct.count - 1] : NULL;
+    return !e.failed && there >= 0;
+}
+
+/* ---- Dijkstra ---------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    const trmi_router *router;
+    map *map;
+    const trmi_spread *target;
+    uint32_t sums; /* axes on which the target is a partial sum */
+    int64_t bound;
+    int32_t *open; /* places that were reached */
+    int64_t count, capacity;
+    bool failed;
+} search;
+
+static void reach(search *s, int32_t at, double seconds, int32_t previous, const trmi_route_step *step) {
+    place *p = &s->map->places[at];
+    if (p->search != s->map->searches) {
+        if (!trmi_grow((void **)&s->open, &s->capacity, s->count + 1, sizeof *s->open)) {
+            s->failed = true;
+            return;
+        }
+        s->open[s->count++] = at;
+        p->search = s->map->searches;
+        p->settled = false;
+        p->seconds = INFINITY;
+    }
+    if (!p->settled && seconds < p->seconds) {
+        p->seconds = seconds;
+        p->previous = previous;
+        p->step = step;
+    }
+}
+
+static void follow(search *s, int32_t at, const edge *e) {
+    if ((e->zeros & ~s->sums) == 0 && (s->bound <= 0 || s->map->places[e->to].most <= s->bound)) {
+        reach(s, e->to, s->map->places[at].seconds + e->step.seconds, at, &e->step);
+    }
+}
+
+/* The nearest place that is not settled; among equals the least spread, whatever the map has seen. */
+static int32_t nearest(const search *s) {
+    int32_t best = -1;
+    for (int64_t i = 0; i < s->count; i++) {
+        const place *p = &s->map->places[s->open[i]], *b = best >= 0 ? &s->map->places[best] : NULL;
+        bool nearer = b == NULL || p->seconds < b->seconds ||
+                      (!(p->seconds > b->seconds) && trmi_spread_key(&p->spread) < trmi_spread_key(&b->spread));
+        best = !p->settled && nearer ? s->open[i] : best;
+    }
+    return best;
 }
 
 static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error *err) {
-    *out = (trmi_route){.seconds = s->nodes[at].seconds};
-    for (int32_t i = at; i != 0; i = s->nodes[i].previous) {
+    const place *places = s->map->places;
+    *out = (trmi_route){.seconds = places[at].seconds, .peak_elements = places[at].most};
+    for (int32_t i = at; places[i].previous >= 0; i = places[i].previous) {
         out->count++;
     }
     if (out->count > TRMI_ROUTE_STEPS) {
         return TRMI_FAIL(err, TRM_INTERNAL, "a route of %d moves, at most %d expected", out->count, TRMI_ROUTE_STEPS);
     }
-    int32_t place = out->count;
-    for (int32_t i = at; i != 0; i = s->nodes[i].previous) {
-        out->steps[--place] = s->nodes[i].step;
-        int64_t part = trmi_spread_most(s->mesh, s->shape, &s->nodes[i].spread);
-        out->peak_elements = part > out->peak_elements ? part : out->peak_elements;
+    for (int32_t i = at, step = out->count; places[i].previous >= 0; i = places[i].previous) {
+        const place *before = &places[places[i].previous];
+        out->steps[--step] = *places[i].step;
+        out->peak_elements = before->most > out->peak_elements ? before->most : out->peak_elements;
     }
-    int64_t part = trmi_spread_most(s->mesh, s->shape, &s->nodes[0].spread);
-    out->peak_elements = part > out->peak_elements ? part : out->peak_elements;
     return TRM_OK;
 }
 
-static trm_status no_route(const search *s, const trmi_spread *from, trm_error *err) {
+static trm_status no_route(const search *s, const trm_shape *of, const trmi_spread *from, trm_error *err) {
     char shape[96], a[64], b[64];
     return TRMI_FAIL(err, TRM_INVALID, "no way from %s to %s for a tensor of %s%s",
-                     trmi_spread_text(s->mesh, from, a, sizeof a), trmi_spread_text(s->mesh, s->target, b, sizeof b),
-                     trm_shape_format(s->shape, shape, sizeof shape),
+                     trmi_spread_text(&s->router->mesh, from, a, sizeof a),
+                     trmi_spread_text(&s->router->mesh, s->target, b, sizeof b), trm_shape_format(of, shape, sizeof shape),
                      s->bound > 0 ? " within the bound on intermediate parts" : "");
 }
 
-static trm_status find(search *s, const trmi_spread *from, trmi_route *out, trm_error *err) {
-    if (!trmi_spread_fits(s->mesh, s->shape, from) || !trmi_spread_fits(s->mesh, s->shape, s->target) ||
-        !trmi_grow((void **)&s->nodes, &s->capacity, 64, sizeof *s->nodes)) {
-        return no_route(s, from, err);
+static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_error *err) {
+    map *m = s->map;
+    m->searches++;
+    int32_t start = place_of(s->router, m, from);
+    if (start < 0) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
     }
-    s->nodes[s->count++] = (node){.spread = *from, .previous = -1};
-    for (;;) {
-        int32_t best = -1;
-        for (int32_t i = 0; i < s->count; i++) {
-            if (!s->nodes[i].settled && s->nodes[i].seconds < INFINITY &&
-                (best < 0 || s->nodes[i].seconds < s->nodes[best].seconds)) {
-                best = i;
-            }
+    reach(s, start, 0, -1, NULL);
+    for (int32_t at = nearest(s); at >= 0 && !s->failed; at = nearest(s)) {
+        m->places[at].settled = true;
+        if (trmi_spread_equal(&m->places[at].spread, s->target)) {
+            return trace(s, at, out, err);
         }
-        if (best < 0 || s->failed) {
-            return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route") : no_route(s, from, err);
+        const edge *last;
+        s->failed = s->failed || (!m->places[at].explored && !explore(s->router, m, at)) ||
+                    !straight(s->router, m, at, s->target, &last);
+        for (int64_t i = 0; !s->failed && i < m->places[at].moves.count; i++) {
+            follow(s, at, &m->places[at].moves.list[i]);
         }
-        s->nodes[best].settled = true;
-        if (trmi_spread_equal(&s->nodes[best].spread, s->target)) {
-            return trace(s, best, out, err);
+        if (!s->failed && last != NULL) {
+            follow(s, at, last);
         }
-        for (uint8_t letter = TRMI_PARTIAL_SUM; letter < TRMI_SPLIT; letter++) {
-            relax_partials(s, best, letter);
-        }
-        for (int32_t axis = 0; axis < s->mesh->axes; axis++) {
-            relax_axis(s, best, axis);
-        }
-        relax_demoted(s, best);
-        relax_direct(s, best);
     }
+    return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route") : no_route(s, &m->shape, from, err);
+}
+
+static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element, map **out, trm_error *err) {
+    for (int64_t i = 0; i < r->maps_count; i++) {
+        if (r->maps[i].element == element && trm_shape_equal(&r->maps[i].shape, shape)) {
+            *out = &r->maps[i];
+            return TRM_OK;
+        }
+    }
+    if (!trmi_grow((void **)&r->maps, &r->maps_capacity, r->maps_count + 1, sizeof *r->maps)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
+    }
+    *out = &r->maps[r->maps_count++];
+    **out = (map){.shape = *shape, .element = element};
+    return TRM_OK;
+}
+
+static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element, const trmi_spread *from,
+                       const trmi_spread *to, int64_t bound, trmi_route *out, trm_error *err) {
+    search s = {.router = r, .target = to, .bound = bound};
+    for (int32_t i = 0; i < r->mesh.axes; i++) {
+        s.sums |= to->at[i] == TRMI_PARTIAL_SUM ? 1u << i : 0;
+    }
+    if (!trmi_spread_fits(&r->mesh, shape, from) || !trmi_spread_fits(&r->mesh, shape, to)) {
+        return no_route(&s, shape, from, err);
+    }
+    TRMI_TRY(map_of(r, shape, element, &s.map, err));
+    trm_status status = walk(&s, from, out, err);
+    free(s.open);
+    return status;
 }
 
 /* ---- the router remembers -------------------------------------------------------------------------------- */
 
-typedef struct entry {
+typedef struct entry { /* a query, and its answer */
     trm_shape shape;
     int64_t element, bound;
     uint32_t from, to;
     trmi_route route;
     bool none;
 } entry;
-
-struct trmi_router {
-    trmi_mesh mesh;
-    trmi_prices prices;
-    entry *entries;
-    int64_t count, capacity;
-    int64_t *table; /* hash -> entry + 1 */
-    int64_t slots;
-};
 
 trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out, trm_error *err) {
     trmi_router *r = trmi_alloc(sizeof *r);
@@ -372,6 +536,15 @@ trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, 
 
 void trmi_router_destroy(trmi_router *r) {
     if (r != NULL) {
+        for (int64_t i = 0; i < r->maps_count; i++) {
+            for (int64_t k = 0; k < r->maps[i].count; k++) {
+                free(r->maps[i].places[k].moves.list);
+                free(r->maps[i].places[k].direct.list);
+            }
+            free(r->maps[i].places);
+            free(r->maps[i].table);
+        }
+        free(r->maps);
         free(r->entries);
         free(r->table);
         trmi_free(r);
@@ -441,10 +614,9 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
         *out = r->entries[*slot - 1].route;
         return TRM_OK;
     }
-    search s = {.mesh = &r->mesh, .prices = &r->prices, .shape = shape, .target = to, .element = query.element,
-                .bound = peak_elements};
-    trm_status status = *slot != 0 ? no_route(&s, from, err) : find(&s, from, &query.route, err);
-    free(s.nodes);
+    const search known = {.router = r, .target = to, .bound = peak_elements};
+    trm_status status = *slot != 0 ? no_route(&known, shape, from, err)
+                                   : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
     query.none = status != TRM_OK;
     if (*slot == 0 && status != TRM_NOMEM) {
         r->entries[r->count++] = query;

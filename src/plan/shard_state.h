@@ -60,7 +60,7 @@ trm_status trmi_shard_widen(trmi_sharder *s, int32_t value, const trmi_loops *lo
                             const trmi_spread *own, const trmi_spread *made, int32_t *out, trm_error *err);
 /* EXCHANGE over the groups of `axes`: boxes by rank, from two functions of (context, rank). */
 typedef trmi_box (*trmi_shard_part)(const void *context, int32_t rank);
-trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, bool add, trmi_shard_part has,
+trm_status trmi_shard_exchange(trmi_sharder *s, int32_t local, uint32_t axes, trmi_combine combine, trmi_shard_part has,
                                const void *has_context, trmi_shard_part wants, const void *wants_context,
                                trmi_phase phase, const char *name, int32_t *out, trm_error *err);
 void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_phase phase, trmi_move move, uint32_t axes,

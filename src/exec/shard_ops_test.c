@@ -1,0 +1,311 @@
+/* Every operator that has a rule, with sizes, strides, kernels, padding and axes drawn at random, between two
+ * elementwise operators and cut by letters drawn at random, against one device (exec/shard_trial.h). Inputs are
+ * parameters, and the loss weighs the operator's output by another: its gradient is the output itself, so outputs,
+ * gradients and what follows from them in three steps are all compared, tensor by tensor; by turns to rounding, and
+ * bit for bit where sums are exact. TRIREME_SHARD_TRIALS=20 tries that many of each operator. */
+#include "exec/shard_trial.h"
+
+/* ---- drawing ------------------------------------------------------------------------------------------------------- */
+
+typedef struct dice {
+    uint64_t variant, rolls;
+} dice;
+
+static int64_t roll(dice *d, int64_t from, int64_t to) { return pick(d->variant, d->rolls++, from, to); }
+
+static trm_node values(trm_graph *g, const char *name, trm_shape shape) {
+    return trm_parameter(g, name, shape, TRM_INIT_LINEAR);
+}
+
+/* A tensor that somebody else has made: cut in its own way. */
+static trm_node made(trm_graph *g, const char *name, trm_shape shape) { return trm_tanh(g, values(g, name, shape)); }
+
+static trm_shape some_shape(dice *d, int32_t rank) {
+    trm_shape s = {.rank = rank};
+    for (int32_t i = 0; i < rank; i++) {
+        s.dim[i] = roll(d, 3, 9);
+    }
+    return s;
+}
+
+static trm_node weighed(trm_graph *g, trm_node y) {
+    return trm_reduce_mean(g, trm_mul(g, y, values(g, "weights_of_the_loss", trm_node_shape(g, y))), NULL, 0, false);
+}
+
+static trm_node labels(trm_graph *g, int64_t count) { return trm_input(g, "label", TRM_INT32, trm_shape_of(count)); }
+
+/* ---- operators ------------------------------------------------------------------------------------------------------ */
+
+static trm_shape an_image(dice *d) { return trm_shape_of(roll(d, 3, 6), 2 * roll(d, 2, 4), roll(d, 9, 17), roll(d, 9, 17)); }
+
+static trm_node convolution(trm_graph *g, dice *d) {
+    trm_shape x = an_image(d);
+    trm_conv_options o = {.groups = roll(d, 0, 2) == 0 ? 2 : 1};
+    int64_t kernel[2], out = 2 * roll(d, 2, 5);
+    for (int i = 0; i < 2; i++) {
+        kernel[i] = roll(d, 1, 7);
+        o.stride[i] = roll(d, 1, 3);
+        o.dilation[i] = kernel[i] < 4 ? roll(d, 1, 2) : 1;
+        o.pad[2 * i] = roll(d, 0, kernel[i] - 1);
+        o.pad[2 * i + 1] = roll(d, 0, kernel[i] - 1);
+    }
+    trm_node bias = roll(d, 0, 1) ? values(g, "bias", trm_shape_of(out)) : TRM_NO_NODE;
+    return weighed(g, trm_conv2d(g, made(g, "x", x), values(g, "filter", trm_shape_of(out, x.dim[1] / o.groups, kernel[0], kernel[1])),
+                                 bias, &o));
+}
+
+static trm_node pooling(trm_graph *g, dice *d) {
+    trm_pool_options o = {.count_padding = roll(d, 0, 1)};
+    bool largest = roll(d, 0, 1);
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = roll(d, 1, 5);
+        o.stride[i] = roll(d, 1, 3);
+        o.pad[2 * i] = roll(d, 0, o.kernel[i] / 2);
+        o.pad[2 * i + 1] = roll(d, 0, o.kernel[i] / 2);
+    }
+    trm_node x = made(g, "x", an_image(d));
+    return weighed(g, largest ? trm_max_pool(g, x, &o) : trm_avg_pool(g, x, &o));
+}
+
+static trm_node global_pooling(trm_graph *g, dice *d) {
+    return weighed(g, trm_global_avg_pool(g, made(g, "x", an_image(d))));
+}
+
+/* Alone, before a ReLU, after an addition and before a ReLU: the last two are fused. */
+static trm_node normalization(trm_graph *g, dice *d) {
+    trm_shape s = roll(d, 0, 2) ? an_image(d) : some_shape(d, 2);
+    trm_shape c = trm_shape_of(s.dim[1]);
+    int64_t form = roll(d, 0, 2);
+    trm_node y = trm_batch_norm(g, made(g, "x", s), trm_parameter(g, "gamma", c, TRM_INIT_ONE),
+                                trm_parameter(g, "beta", c, TRM_INIT_NORMAL_001),
+                                trm_state(g, "mean", TRM_FLOAT32, c, TRM_INIT_ZERO),
+                                trm_state(g, "variance", TRM_FLOAT32, c, TRM_INIT_ONE), NULL);
+    y = form == 2 ? trm_add(g, y, made(g, "side", s)) : y;
+    return weighed(g, form > 0 ? trm_relu(g, y) : y);
+}
+
+static trm_node linear(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 3));
+    int64_t out = roll(d, 3, 9);
+    trm_node y = trm_linear(g, made(g, "x", s), values(g, "matrix", trm_shape_of(out, s.dim[s.rank - 1])),
+                            roll(d, 0, 1) ? values(g, "bias", trm_shape_of(out)) : TRM_NO_NODE);
+    return weighed(g, roll(d, 0, 1) ? trm_relu(g, y) : y);
+}
+
+static trm_node product(trm_graph *g, dice *d) {
+    int64_t n = roll(d, 3, 9), k = roll(d, 3, 9), c = roll(d, 3, 9), batch = roll(d, 3, 5);
+    bool left = roll(d, 0, 1), right = roll(d, 0, 1), batched = roll(d, 0, 1);
+    trm_shape a = left ? trm_shape_of(c, n) : trm_shape_of(n, c), b = right ? trm_shape_of(k, c) : trm_shape_of(c, k);
+    if (batched) {
+        a = trm_shape_of(batch, a.dim[0], a.dim[1]);
+        b = trm_shape_of(batch, b.dim[0], b.dim[1]);
+    }
+    return weighed(g, trm_matmul(g, made(g, "a", a), made(g, "b", b), left, right));
+}
+
+/* With broadcasting: of leading dimensions, of dimensions of one. */
+static trm_node two_by_two(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 4)), t = s;
+    if (roll(d, 0, 1)) {
+        t.rank--;
+        memmove(t.dim, t.dim + 1, (size_t)t.rank * sizeof t.dim[0]);
+    }
+    for (int32_t i = 0; i < t.rank; i++) {
+        t.dim[i] = roll(d, 0, 2) == 0 ? 1 : t.dim[i];
+    }
+    trm_node a = made(g, "a", s), b = made(g, "b", t);
+    switch (roll(d, 0, 3)) {
+    case 0:
+        return weighed(g, trm_add(g, a, b));
+    case 1:
+        return weighed(g, trm_sub(g, b, a));
+    case 2:
+        return weighed(g, trm_mul(g, a, b));
+    default:
+        return weighed(g, trm_div(g, a, trm_exp(g, b)));
+    }
+}
+
+static trm_node one_by_one(trm_graph *g, dice *d) {
+    trm_node x = made(g, "x", some_shape(d, (int32_t)roll(d, 1, 4)));
+    switch (roll(d, 0, 6)) {
+    case 0:
+        return weighed(g, trm_relu(g, x));
+    case 1:
+        return weighed(g, trm_sigmoid(g, x));
+    case 2:
+        return weighed(g, trm_log(g, trm_exp(g, x)));
+    case 3:
+        return weighed(g, trm_sqrt(g, trm_exp(g, x)));
+    case 4:
+        return weighed(g, trm_scale(g, x, -1.7));
+    case 5:
+        return weighed(g, trm_dropout(g, x, 0.4));
+    default:
+        return weighed(g, trm_cast(g, trm_cast(g, x, TRM_BFLOAT16), TRM_FLOAT32));
+    }
+}
+
+static trm_node reshaping(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, 4);
+    const trm_shape forms[] = {trm_shape_of(s.dim[0] * s.dim[1], s.dim[2], s.dim[3]), trm_shape_of(s.dim[0], s.dim[1] * s.dim[2] * s.dim[3]),
+                               trm_shape_of(s.dim[0], 1, s.dim[1], s.dim[2] * s.dim[3]), trm_shape_of(-1),
+                               trm_shape_of(s.dim[2], s.dim[0] * s.dim[1], s.dim[3])};
+    return weighed(g, trm_reshape(g, made(g, "x", s), forms[roll(d, 0, 4)]));
+}
+
+static trm_node transposition(trm_graph *g, dice *d) {
+    static const int32_t orders[][4] = {{1, 0}, {2, 0, 1}, {1, 2, 0}, {0, 2, 1}, {0, 2, 3, 1}, {3, 1, 0, 2}};
+    static const int32_t ranks[] = {2, 3, 3, 3, 4, 4};
+    int64_t which = roll(d, 0, 5);
+    return weighed(g, trm_transpose(g, made(g, "x", some_shape(d, ranks[which])), orders[which]));
+}
+
+static trm_node concatenation(trm_graph *g, dice *d) {
+    int32_t rank = (int32_t)roll(d, 2, 4), axis = (int32_t)roll(d, 0, rank - 1), count = (int32_t)roll(d, 2, 3);
+    trm_shape s = some_shape(d, rank);
+    trm_node all[3];
+    static const char *const names[] = {"x", "y", "z"};
+    for (int32_t i = 0; i < count; i++) {
+        s.dim[axis] = roll(d, 3, 6);
+        all[i] = made(g, names[i], s);
+    }
+    return weighed(g, trm_concat(g, all, count, axis));
+}
+
+static trm_node slicing(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 4));
+    int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
+    for (int32_t i = 0; i < s.rank; i++) {
+        bool all = roll(d, 0, 1);
+        begin[i] = all ? 0 : roll(d, 0, 1);
+        size[i] = all ? s.dim[i] : roll(d, 2, s.dim[i] - begin[i]);
+    }
+    return weighed(g, trm_slice(g, made(g, "x", s), begin, size));
+}
+
+static trm_node padding(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 4));
+    int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
+    for (int32_t i = 0; i < s.rank; i++) {
+        bool none = roll(d, 0, 1);
+        before[i] = none ? 0 : roll(d, 0, 2);
+        after[i] = none ? 0 : roll(d, 0, 2);
+    }
+    return weighed(g, trm_pad(g, made(g, "x", s), before, after, roll(d, 0, 1) ? 1.5 : 0));
+}
+
+static trm_node reduction(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 2, 4));
+    int32_t axes[4], count = 0;
+    for (int32_t i = 0; i < s.rank; i++) {
+        if (roll(d, 0, 1)) {
+            axes[count++] = i;
+        }
+    }
+    trm_node x = made(g, "x", s);
+    bool keep = roll(d, 0, 1);
+    int64_t which = roll(d, 0, 2);
+    trm_node y = which == 0   ? trm_reduce_sum(g, x, axes, count, keep)
+                 : which == 1 ? trm_reduce_mean(g, x, axes, count, keep)
+                              : trm_reduce_max(g, x, axes, count, keep);
+    return weighed(g, y);
+}
+
+static trm_node softmax(trm_graph *g, dice *d) {
+    return weighed(g, trm_softmax(g, made(g, "x", some_shape(d, (int32_t)roll(d, 1, 3)))));
+}
+
+static trm_node cross_entropy(trm_graph *g, dice *d) {
+    int64_t n = roll(d, 3, 9);
+    trm_node x = made(g, "x", trm_shape_of(n, roll(d, 8, 13)));
+    const trm_xent_options o = {.label_smoothing = roll(d, 0, 1) ? 0.1 : 0, .use_ignore_index = roll(d, 0, 1),
+                                .ignore_index = (int32_t)roll(d, 0, 7)};
+    return trm_softmax_cross_entropy(g, trm_scale(g, x, 3), labels(g, n), &o);
+}
+
+static trm_node binary_cross_entropy(trm_graph *g, dice *d) {
+    trm_shape s = some_shape(d, (int32_t)roll(d, 1, 3));
+    return trm_bce_with_logits(g, made(g, "x", s), trm_input(g, "target", TRM_FLOAT32, s));
+}
+
+static trm_node embedding(trm_graph *g, dice *d) {
+    trm_node ids = trm_input(g, "ids", TRM_INT32, some_shape(d, (int32_t)roll(d, 1, 2)));
+    trm_node y = trm_embedding(g, values(g, "table", trm_shape_of(roll(d, 11, 17), roll(d, 3, 6))), ids);
+    return weighed(g, roll(d, 0, 1) ? trm_tanh(g, y) : y);
+}
+
+static trm_node one_hot(trm_graph *g, dice *d) {
+    int64_t n = roll(d, 3, 9);
+    return weighed(g, trm_one_hot(g, labels(g, n), roll(d, 8, 11), 0.9, roll(d, 0, 1) ? 0.05 : 0));
+}
+
+static trm_node pairs(trm_graph *g, dice *d) { return weighed(g, trm_pair_dots(g, made(g, "x", some_shape(d, 3)))); }
+
+/* ---- all of them -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    trm_node (*make)(trm_graph *g, dice *d);
+    int weight; /* trials for each of another's: what has many forms */
+} operators[] = {
+    {"convolution", convolution, 5},    {"pooling", pooling, 3},       {"global pooling", global_pooling, 1},
+    {"normalization", normalization, 3}, {"linear", linear, 2},         {"product", product, 3},
+    {"two by two", two_by_two, 3},      {"one by one", one_by_one, 3}, {"reshaping", reshaping, 2},
+    {"transposition", transposition, 1}, {"concatenation", concatenation, 1}, {"slicing", slicing, 1},
+    {"padding", padding, 1},            {"reduction", reduction, 3},   {"softmax", softmax, 1},
+    {"cross entropy", cross_entropy, 3}, {"binary cross entropy", binary_cross_entropy, 1},
+    {"embedding", embedding, 2},        {"one hot", one_hot, 1},       {"pairs", pairs, 1},
+};
+enum { OPERATORS = sizeof operators / sizeof operators[0], OPERATOR_BITS = 8 };
+
+/* variant: the seed and the operator. */
+static trm_node network(trm_graph *g, uint64_t variant) {
+    dice d = {.variant = variant};
+    return operators[variant & ((1 << OPERATOR_BITS) - 1)].make(g, &d);
+}
+
+static void try_one(shared *all, int which, uint64_t seed) {
+    static const char *const meshes[] = {"2", "3", "2x2", "4", "2x3", "2x2x2"};
+    static outcome one;
+    trm_error err;
+    trmi_mesh mesh;
+    bool exact = seed % 3 == 2;
+    memset(all, 0, sizeof *all);
+    memset(&one, 0, sizeof one);
+    all->trial = (trial){.network = network, .variant = seed << OPERATOR_BITS | (uint64_t)which, .exact = exact,
+                         .mesh = meshes[(seed * 7 + (uint64_t)which) % 6], .backend = exact || seed % 3 == 1 ? "ref" : "onednn",
+                         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
+    CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
+    draw_plan(&all->trial, seed);
+    CHECK_OK(run(&all->trial, NULL, &one, &err), err);
+    ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, operators[which].name);
+    if (exact) {
+        compare_bits(all, &one, trmi_mesh_ranks(&mesh), seed);
+    } else {
+        compare(all, &one, trmi_mesh_ranks(&mesh), seed, 2e-4);
+    }
+}
+
+static void every_operator_equals_one_device(void **state) {
+    (void)state;
+    const char *first = getenv("TRIREME_SHARD_FIRST"), *only = getenv("TRIREME_SHARD_OPERATOR");
+    uint64_t from = first != NULL ? (uint64_t)atoll(first) : 1;
+    shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int which = 0; which < OPERATORS; which++) {
+        for (int64_t i = 0; i < trials(1) * operators[which].weight; i++) {
+            if (only == NULL || strcmp(only, operators[which].name) == 0) {
+                print_message("%s, seed %d\n", operators[which].name, (int)(from + (uint64_t)i));
+                try_one(all, which, from + (uint64_t)i);
+            }
+        }
+    }
+    munmap(all, sizeof *all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_operator_equals_one_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

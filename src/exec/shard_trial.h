@@ -1,0 +1,249 @@
+/* exec/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at random, on ranks that are
+ * threads; losses, gradients of the first step, parameters and states after all steps are compared.
+ * TRIREME_SHARD_TRIALS=200 tries more (of each kind), from TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins
+ * that line only, to find who is wrong. */
+#ifndef TRMI_EXEC_SHARD_TRIAL_H
+#define TRMI_EXEC_SHARD_TRIAL_H
+
+#include "check.h"
+
+#include "exec/exec.h"
+#include "exec/shard.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "comm/ranks.h"
+
+#include <math.h>
+#include <sys/mman.h>
+
+enum { STEPS = 3, VALUES = 60000, RANKS = 8, TEXT = 16384, PARAMETERS = 64 };
+
+typedef trm_node (*network_function)(trm_graph *g, uint64_t variant);
+
+typedef struct trial {
+    network_function network;
+    uint64_t variant;
+    const char *mesh;
+    const char *backend;
+    char plan[TEXT];
+    trm_optimizer_options optimizer;
+    trm_precision precision;
+    bool exact; /* bit for bit */
+    int32_t accumulate;
+} trial;
+
+typedef struct outcome {
+    float loss[STEPS];
+    float gradients[VALUES], values[VALUES];
+    int64_t gradients_count, values_count;
+    int64_t gradient_end[PARAMETERS]; /* of each parameter, in `gradients` */
+    int32_t parameters;
+    trm_status status;
+    trm_error error;
+} outcome;
+
+typedef struct shared {
+    trial trial;
+    outcome of[RANKS];
+} shared;
+
+static inline int64_t pick(uint64_t variant, uint64_t what, int64_t from, int64_t to) {
+    return from + (int64_t)(trmi_random_u32(variant, TRMI_STREAM_TEST, what) % (uint32_t)(to - from + 1));
+}
+
+static inline int64_t trials(int64_t usual) {
+    const char *more = getenv("TRIREME_SHARD_TRIALS");
+    return more != NULL ? atoll(more) : usual;
+}
+
+/* ---- one job ---------------------------------------------------------------------------------------------------------- */
+
+static inline void feed(trm_exec *exec, int step) {
+    trm_error err;
+    static const char *const names[] = {"image", "label", "ids", "dense", "target"};
+    for (int n = 0; n < 5; n++) {
+        trm_tensor t;
+        if (trm_exec_input(exec, names[n], &t, &err) != TRM_OK) {
+            continue;
+        }
+        for (int64_t i = 0; i < trm_shape_count(&t.shape); i++) {
+            uint32_t bits = trmi_random_u32((uint64_t)(step * 8 + n), TRMI_STREAM_TEST, (uint64_t)i);
+            if (t.dtype == TRM_INT32) {
+                ((int32_t *)t.data)[i] = (int32_t)(bits % (n == 1 ? 8 : 11));
+            } else {
+                ((float *)t.data)[i] = n == 4 ? (float)(bits & 1) : 2 * trmi_unit_float(bits) - 1;
+            }
+        }
+    }
+}
+
+static inline trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_error *err) {
+    trm_graph *g;
+    trm_exec *exec = NULL;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
+    trm_exec_options options = {.loss = t->network(g, t->variant), .optimizer = t->optimizer, .backend = t->backend,
+                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision,
+                                .parallel = {.exact = t->exact}};
+    if (comm != NULL) {
+        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh, .exact = t->exact,
+                                                  .plan = t->plan[0] != '\0' ? t->plan : NULL};
+    }
+    trm_status status = trm_exec_create(g, &options, &exec, err);
+    trm_graph_destroy(g);
+    for (int step = 0; status == TRM_OK && step < STEPS; step++) {
+        feed(exec, step);
+        status = trm_exec_forward_backward(exec, err);
+        o->loss[step] = status == TRM_OK ? trm_exec_loss(exec) : NAN;
+        for (int32_t i = 0; status == TRM_OK && step == 0 && i < trm_exec_variable_count(exec); i++) {
+            trm_variable v = trm_exec_variable(exec, i);
+            if (v.kind == TRM_VARIABLE_PARAMETER && o->gradients_count + trm_shape_count(&v.shape) <= VALUES) {
+                status = trm_exec_gradient(exec, i, o->gradients + o->gradients_count, err);
+                o->gradients_count += trm_shape_count(&v.shape);
+                o->gradient_end[o->parameters++ % PARAMETERS] = o->gradients_count;
+            }
+        }
+        status = status == TRM_OK ? trm_exec_update(exec, 0.05, err) : status;
+    }
+    status = status == TRM_OK ? trm_exec_gather_slots(exec, err) : status;
+    for (int32_t i = 0; status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (o->values_count + trm_shape_count(&v.shape) <= VALUES) {
+            trm_exec_read(exec, i, o->values + o->values_count);
+            o->values_count += trm_shape_count(&v.shape);
+        }
+    }
+    trm_exec_destroy(exec);
+    return status;
+}
+
+static inline void rank_main(rank_context *context, trm_comm *comm) {
+    shared *all = context->arg;
+    outcome *o = &all->of[context->rank];
+    o->status = run(&all->trial, comm, o, &o->error);
+}
+
+/* A legal strategy for every forward operator, drawn at random. */
+static inline void draw_plan(trial *t, uint64_t seed) {
+    trm_error err;
+    trm_graph *g, *training;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trmi_mesh mesh;
+    trmi_backend *backend;
+    trmi_shard_plan *plan;
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node loss = t->network(g, t->variant);
+    trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)t->precision,
+                                 .dense_gradients = true};
+    CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_mesh_parse(t->mesh, &mesh, &err), err);
+    CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
+    plan->digest = trmi_shard_digest(training);
+    uint64_t counter = 0;
+    for (int64_t i = 1; i < training->ops_count; i++) {
+        const trmi_op *op = &training->ops[i];
+        trmi_strategy *list;
+        int32_t count;
+        if (op->phase != TRMI_FORWARD || op->outputs_count == 0 || op->inputs_count == 0) {
+            continue;
+        }
+        CHECK_OK(trmi_shard_strategies(training, op, &mesh, &arena, &list, &count, &err), err);
+        uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, counter++);
+        const char *only = getenv("TRIREME_SHARD_ONLY"); /* one operator's line, to find who is wrong */
+        if (only != NULL ? strcmp(only, op->name) == 0 : bits % 8 != 0) { /* the rest follows */
+            CHECK_OK(trmi_shard_plan_set(plan, op->name, list[(bits >> 8) % (uint32_t)count].letters, false, NULL, &err), err);
+        }
+    }
+    char *text = trmi_shard_plan_text(plan);
+    assert_true(text != NULL && strlen(text) < TEXT);
+    strcpy(t->plan, text);
+    trm_string_free(text);
+    trmi_shard_plan_destroy(plan);
+    trm_graph_destroy(training);
+    trm_graph_destroy(g);
+    trmi_arena_free(&arena);
+    backend->destroy(backend);
+}
+
+static inline double apart(const float *a, const float *b, int64_t count) {
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / (size > 0 ? size : 1));
+}
+
+/* The first element that is not the same, as a sentence. */
+static inline void same_bits(const trial *t, int rank, uint64_t seed, const char *what, const float *a, const float *b, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
+            fail_msg("layout %d, mesh %s, rank %d: element %d of %d of the %s is %.9g, on one device %.9g\n%s", (int)seed,
+                     t->mesh, rank, (int)i, (int)count, what, (double)a[i], (double)b[i], t->plan);
+        }
+    }
+}
+
+static inline void compare_bits(const shared *all, const outcome *one, int ranks, uint64_t seed) {
+    for (int r = 0; r < ranks; r++) {
+        const outcome *o = &all->of[r];
+        if (o->status != TRM_OK) {
+            fail_msg("layout %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r, o->error.message,
+                     o->error.file, o->error.line, all->trial.plan);
+        }
+        assert_int_equal(o->values_count, one->values_count);
+        assert_int_equal(o->gradients_count, one->gradients_count);
+        same_bits(&all->trial, r, seed, "losses", o->loss, one->loss, STEPS);
+        same_bits(&all->trial, r, seed, "gradients", o->gradients, one->gradients, one->gradients_count);
+        same_bits(&all->trial, r, seed, "variables", o->values, one->values, one->values_count);
+    }
+}
+
+/* The largest relative difference of one parameter's gradient; those that are next to nothing beside the others are
+ * measured by them. */
+static inline double apart_each(const outcome *o, const outcome *one) {
+    double worst = 0, size = 0;
+    for (int64_t i = 0; i < one->gradients_count; i++) {
+        size += (double)one->gradients[i] * (double)one->gradients[i];
+    }
+    for (int32_t k = 0; k < one->parameters && k < PARAMETERS; k++) {
+        int64_t begin = k > 0 ? one->gradient_end[k - 1] : 0, count = one->gradient_end[k] - begin;
+        double own = 0, difference = apart(o->gradients + begin, one->gradients + begin, count);
+        for (int64_t i = begin; i < begin + count; i++) {
+            own += (double)one->gradients[i] * (double)one->gradients[i];
+        }
+        difference *= sqrt(own > 0 ? own : 1) / sqrt(fmax(own, 1e-6 * size) + 1e-30);
+        worst = fmax(worst, difference);
+    }
+    return worst;
+}
+
+static inline void compare(const shared *all, const outcome *one, int ranks, uint64_t seed, double tolerance) {
+    for (int r = 0; r < ranks; r++) {
+        const outcome *o = &all->of[r];
+        const char *where = "losses";
+        double worst = apart(o->loss, one->loss, STEPS);
+        if (o->status != TRM_OK) {
+            fail_msg("seed %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r, o->error.message,
+                     o->error.file, o->error.line, all->trial.plan);
+        }
+        assert_int_equal(o->values_count, one->values_count);
+        assert_int_equal(o->gradients_count, one->gradients_count);
+        double gradients = apart_each(o, one);
+        double values = apart(o->values, one->values, one->values_count);
+        where = gradients > worst ? "gradients" : where;
+        worst = fmax(worst, gradients);
+        where = values > worst ? "variables" : where;
+        worst = fmax(worst, values);
+        if (!(worst <= tolerance)) {
+            fail_msg("seed %d, mesh %s, %s, rank %d: %s differ by %.3g (losses %.9g %.9g %.9g, one device %.9g %.9g %.9g)\n%s",
+                     (int)seed, all->trial.mesh, all->trial.backend, r, where, worst, (double)o->loss[0],
+                     (double)o->loss[1], (double)o->loss[2], (double)one->loss[0], (double)one->loss[1],
+                     (double)one->loss[2], all->trial.plan);
+        }
+    }
+}
+
+#endif
