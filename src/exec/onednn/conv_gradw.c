@@ -7,6 +7,9 @@
  *          B = dy's columns [pixels x 256], A = x's gathered rows turned to [rows of dW x pixels]
  *          dW block (+)= A B, tile by tile
  *
+ * On tiny images every position is a group, with a batch of rows: the chunks of a block run through all groups that
+ * see its taps, so that few rows a position still are long sums.
+ *
  * In float32 tiles read dy where it lies, and x too where a row is a pixel, up to PLAIN channels; else
  * chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next chunk reads is asked
  * for while tiles multiply, so that it comes from L2.
@@ -14,7 +17,8 @@
  * Splits have their own sums, added in order at the end: how many depends on the shape only, so the
  * bits do not depend on the number of threads.
  *
- * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end.
+ * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of a single chunk
+ * go there at once. Large gradients pass the caches: nobody reads them before all others are made.
  *
  *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, one row, offsets ]
  */
@@ -30,11 +34,27 @@
 enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192, FEW = 64 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD };
 enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
+enum { STREAM_BYTES = 1 << 20 };
 
-typedef struct chunk {
+/* Rows of one group, which sees the block of dW's rows by `use`. */
+typedef struct piece {
+    const trmi_conv_use *use;
     int32_t group;
     int64_t row, rows;
+} piece;
+
+/* Up to CHUNK rows. */
+typedef struct chunk {
+    const piece *pieces;
+    int64_t pieces_count, rows;
 } chunk;
+
+/* What is summed into a block of dW's rows. */
+typedef struct block_sum {
+    int64_t row; /* of dW, its first */
+    chunk *chunks;
+    int64_t chunks_count;
+} block_sum;
 
 typedef struct gradw {
     trmi_conv_problem problem;
@@ -44,9 +64,8 @@ typedef struct gradw {
     int64_t splits, column_blocks, columns; /* per block: a multiple of nr */
     bool direct;                            /* one split, float32: tasks write dW itself */
     bool plain_a, plain_b;                  /* tiles read x, dy */
-    chunk *chunks;
-    int64_t chunks_count;
-    int64_t *block_row; /* first row of dW of each block */
+    bool streams;                           /* dW is large, and its rows begin where lines do */
+    block_sum *blocks;
     int64_t shared_floats, thread_floats, a_floats, b_floats;
 } gradw;
 
@@ -89,9 +108,12 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
                    const workspace *w) {
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
     if (c->plain_b) {
-        return (side){(const float *)dy + part->row * c->g.out_c + column, nr, c->g.out_c};
+        return (side){(const float *)dy + part->pieces->row * c->g.out_c + column, nr, c->g.out_c};
     }
-    trmi_conv_row_offsets(&c->g, &c->g.groups[part->group], part->row, part->rows, w->pixel);
+    for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
+        const piece *p = &part->pieces[i];
+        trmi_conv_row_offsets(&c->g, &c->g.groups[p->group], p->row, p->rows, w->pixel + r);
+    }
     const char *from = (const char *)dy + column * bytes;
     if (c->isa->pair == 1) {
         for (int64_t r = 0; r < part->rows; r++) {
@@ -108,22 +130,26 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
     return (side){w->b, CHUNK * nr, nr};
 }
 
-static side side_a(const gradw *c, const void *x, const trmi_conv_use *use, const chunk *part, int height,
-                   const workspace *w) {
-    const trmi_conv_group *group = &c->g.groups[part->group];
-    const trmi_conv_block *b = &c->g.blocks[use->block];
+static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height, const workspace *w) {
+    const trmi_conv_block *b = &c->g.blocks[block];
     if (c->plain_a) {
-        return (side){(const float *)x + part->row * c->g.in_c + b->channel, height, c->g.in_c};
+        return (side){(const float *)x + part->pieces->row * c->g.in_c + b->channel, height, c->g.in_c};
     }
-    if (c->isa->pair == 1) {
-        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row, part->rows, w->a, TRMI_TILE_STRIDE);
-        return (side){w->a, height, TRMI_TILE_STRIDE};
+    for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
+        const piece *p = &part->pieces[i];
+        const trmi_conv_group *group = &c->g.groups[p->group];
+        if (c->isa->pair == 1) {
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows, w->a + r * TRMI_TILE_STRIDE,
+                             TRMI_TILE_STRIDE);
+            continue;
+        }
+        for (int64_t q = 0; q < p->rows; q++) {
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row + q, 1, w->row, 0);
+            deal_row(c, w->a, r + q, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
+        }
     }
-    for (int64_t r = 0; r < part->rows; r++) {
-        trmi_conv_gather(&c->g, c->isa, x, group, use, part->row + r, 1, w->row, 0);
-        deal_row(c, w->a, r, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
-    }
-    return (side){w->a, CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS};
+    return c->isa->pair == 1 ? (side){w->a, height, TRMI_TILE_STRIDE}
+                             : (side){w->a, CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS};
 }
 
 /* One chunk's products into the thread's sums. */
@@ -145,78 +171,71 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
     }
 }
 
-/* All there is, of few pixels: writing dW is what takes time. Along its rows, with B near. */
-static void multiply_few(const gradw *c, const chunk *part, side a, side b, int64_t k, int height, int64_t count,
-                         float *dw, const workspace *w) {
-    int64_t nr = c->isa->nr;
+/* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows, with B near. */
+static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height, int64_t count,
+                          float *dw, const workspace *w) {
+    int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
+    bool few = part->rows <= FEW;
     trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
-                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair, .row_offset = w->far};
-    for (int64_t i = 0; i * height < k; i++) {
+                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair, .row_offset = w->far,
+                      .store = c->streams && (uintptr_t)dw % 64 == 0 ? TRMI_TILE_STREAM : TRMI_TILE_SET};
+    for (int64_t t = 0; t < down * across; t++) {
+        int64_t i = few ? t / across : t % down, j = few ? t % across : t / down;
         tile.rows = (int)trmi_min_i64(height, k - i * height);
+        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
         tile.a = a.first + i * a.panel;
-        for (int64_t j = 0; j * nr < count; j++) {
-            tile.columns = (int)trmi_min_i64(nr, count - j * nr);
-            tile.b = b.first + j * b.panel;
-            tile.c = dw + i * height * c->problem.o + j * nr;
-            c->isa->tile_cols(&tile, NULL);
-        }
+        tile.b = b.first + j * b.panel;
+        tile.c = dw + i * height * c->problem.o + j * nr;
+        c->isa->tile_cols(&tile, NULL);
     }
 }
 
 /* What the chunk after this one reads, as far as it lies regularly: dy, then x. */
-static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part,
-                      const trmi_conv_use *use, int64_t column, int64_t count, trmi_prefetch soon[AHEAD]) {
+static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part, int64_t column, int64_t count,
+                      trmi_prefetch soon[AHEAD]) {
     int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
+    const piece *p = part->pieces;
     if (c->g.groups_count > 1) {
         return;
     }
-    soon[0] = trmi_prefetch_rows((const char *)args->result + (part->row * c->g.out_c + column) * out,
-                                 c->g.out_c * out, part->rows, count * out);
-    trmi_conv_ahead(&c->g, args->image, c->g.groups, use, part->row, part->rows, soon + 1);
-}
-
-static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
-    const trmi_conv_group *g = &c->g.groups[group];
-    for (int32_t u = g->uses; u < g->uses + g->uses_count; u++) {
-        if (c->g.uses[u].block == block) {
-            return &c->g.uses[u];
-        }
-    }
-    return NULL;
+    soon[0] = trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + column) * out,
+                                 c->g.out_c * out, p->rows, count * out);
+    trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
 }
 
 static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, int64_t split,
                      int32_t block, int64_t column, const workspace *w) {
+    const block_sum *all = &c->blocks[block];
     int64_t o = c->problem.o, k = c->g.blocks[block].k;
     int64_t count = trmi_min_i64(c->columns, o - column);
     int height = panel_height(c, k);
-    bool add = false;
-    sums += c->block_row[block] * o + column;
+    sums += all->row * o + column;
     trmi_prefetch soon[AHEAD] = {{0}};
-    int64_t end = c->chunks_count * (split + 1) / c->splits;
-    for (int64_t i = c->chunks_count * split / c->splits; i < end; i++) {
-        const chunk *part = &c->chunks[i];
-        const trmi_conv_use *use = use_of(c, part->group, block);
-        if (use == NULL) {
-            continue;
-        }
+    int64_t begin = all->chunks_count * split / c->splits, end = all->chunks_count * (split + 1) / c->splits;
+    for (int64_t i = begin; i < end; i++) {
+        const chunk *part = &all->chunks[i];
         side b = side_b(c, args->result, part, column, count, w);
-        side a = side_a(c, args->image, use, part, height, w);
-        if (part->rows <= FEW && end - c->chunks_count * split / c->splits == 1) {
-            multiply_few(c, part, a, b, k, height, count, sums, w);
+        side a = side_a(c, args->image, block, part, height, w);
+        if (end - begin == 1) {
+            multiply_once(c, part, a, b, k, height, count, sums, w);
             return;
         }
         if (i + 1 < end) {
-            next_rows(c, args, part + 1, use, column, count, soon);
+            next_rows(c, args, part + 1, column, count, soon);
         }
-        multiply(c, part, a, b, k, height, count, add, soon, w);
-        add = true;
+        multiply(c, part, a, b, k, height, count, i > begin, soon, w);
     }
-    if (!add && column == 0) { /* no pixel meets these taps: zeros, in one piece */
-        memset(sums, 0, (size_t)(k * o) * sizeof *sums);
+    bool stream = c->streams && (uintptr_t)sums % 64 == 0;
+    if (begin == end) { /* no pixel meets these taps */
+        memset(w->sums, 0, (size_t)count * sizeof *w->sums);
     }
-    for (int64_t r = 0; add && r < k; r++) {
-        memcpy(sums + r * o, w->sums + r * TRMI_TILE_STRIDE, (size_t)count * sizeof *sums);
+    for (int64_t r = 0; r < k; r++) {
+        const float *from = w->sums + (begin < end ? r * TRMI_TILE_STRIDE : 0);
+        if (stream) {
+            c->isa->stream(sums + r * o, from, count);
+        } else {
+            memcpy(sums + r * o, from, (size_t)count * sizeof *sums);
+        }
     }
 }
 
@@ -254,6 +273,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
             run_task(c, args, sums + split * total, split,
                      (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
         }
+        c->isa->fence();
         if (!c->direct) {
             reduce(c, sums, args->weights, w.b);
         }
@@ -282,36 +302,69 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     return flops / rate / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
 }
 
-static bool plan(gradw *c) {
-    int64_t row = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
-    for (int32_t i = 0; i < c->g.groups_count; i++) {
-        c->chunks_count += (c->g.groups[i].rows + CHUNK - 1) / CHUNK;
-    }
-    c->chunks = trmi_arena_alloc(&c->g.arena, (size_t)c->chunks_count * sizeof *c->chunks);
-    c->block_row = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_row);
-    if (c->chunks == NULL || c->block_row == NULL) {
-        return false;
-    }
-    chunk *next = c->chunks;
-    for (int32_t i = 0; i < c->g.groups_count; i++) {
-        int64_t rows = c->g.groups[i].rows, parts = (rows + CHUNK - 1) / CHUNK, at = 0;
-        for (int64_t k = 0; k < parts; k++, next++) {
-            *next = (chunk){.group = i, .row = at, .rows = rows / parts + (k < rows % parts)};
-            at += next->rows;
+static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
+    const trmi_conv_group *g = &c->g.groups[group];
+    for (int32_t u = g->uses; u < g->uses + g->uses_count; u++) {
+        if (c->g.uses[u].block == block) {
+            return &c->g.uses[u];
         }
     }
+    return NULL;
+}
+
+/* Cuts the rows of all groups that see a block into nearly equal chunks. */
+static bool plan_block(gradw *c, int32_t block) {
+    block_sum *sum = &c->blocks[block];
+    int64_t rows = 0, cuts = 0, groups = c->g.groups_count;
+    for (int32_t i = 0; i < groups; i++) {
+        rows += use_of(c, i, block) != NULL ? c->g.groups[i].rows : 0;
+    }
+    int64_t parts = (rows + CHUNK - 1) / CHUNK;
+    sum->chunks = trmi_arena_alloc(&c->g.arena, (size_t)(parts + 1) * sizeof *sum->chunks);
+    piece *next = trmi_arena_alloc(&c->g.arena, (size_t)(parts + groups) * sizeof *next);
+    if (sum->chunks == NULL || next == NULL) {
+        return false;
+    }
+    for (int32_t i = 0; i < groups; i++) {
+        const trmi_conv_use *use = use_of(c, i, block);
+        for (int64_t row = 0; use != NULL && row < c->g.groups[i].rows; next++) {
+            chunk *part = &sum->chunks[cuts];
+            int64_t whole = rows / parts + (cuts < rows % parts);
+            *next = (piece){.use = use, .group = i, .row = row,
+                            .rows = trmi_min_i64(c->g.groups[i].rows - row, whole - part->rows)};
+            part->pieces = part->pieces_count++ == 0 ? next : part->pieces;
+            part->rows += next->rows;
+            row += next->rows;
+            cuts += part->rows == whole;
+        }
+    }
+    sum->chunks_count = parts;
+    return true;
+}
+
+static bool plan(gradw *c) {
+    int64_t row = 0, most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
+    c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
+    if (c->blocks == NULL) {
+        return false;
+    }
     for (int32_t i = 0; i < c->g.blocks_count; i++) {
-        c->block_row[i] = row;
+        if (!plan_block(c, i)) {
+            return false;
+        }
+        c->blocks[i].row = row;
         row += c->g.blocks[i].k;
+        most = trmi_max_i64(most, c->blocks[i].chunks_count);
     }
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = c->g.blocks_count * c->column_blocks;
-    c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, c->chunks_count / 2));
+    c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2));
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
     c->plain_a = c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
     c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
+    c->streams = c->direct && total * (int64_t)sizeof(float) >= STREAM_BYTES && c->problem.o % nr == 0;
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;

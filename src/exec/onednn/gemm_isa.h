@@ -90,6 +90,8 @@ typedef struct trmi_gemm_isa {
     /* The same for `rows` rows of `count`; strides in elements. */
     void (*widen_rows)(float *to, int64_t to_stride, const void *from, trm_dtype type,
                        int64_t from_stride, int64_t rows, int64_t count);
+    /* to[i] = from[i], past the caches; `to` begins and `count` ends where a line of nr floats does. */
+    void (*stream)(float *to, const float *from, int64_t count);
     /* Streamed stores of this thread are done. */
     void (*fence)(void);
     /* to[i] = from[i] (+ bias[i]) rounded to FLOAT32 or BFLOAT16. bias may be NULL. */

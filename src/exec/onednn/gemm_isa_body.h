@@ -48,6 +48,12 @@ static __attribute__((noinline)) void edge_store(int rows, const float *sums, fl
 
 static void fence(void) { FENCE(); }
 
+static void stream(float *to, const float *from, int64_t count) {
+    for (int64_t i = 0; i + VL <= count; i += VL) {
+        STREAM(to + i, *(const vec_memory *)(from + i));
+    }
+}
+
 /* The strides over i are constants where this is inlined, so that every address is base + constant. */
 INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
                       vec sum[MR][VN]) {
@@ -328,6 +334,7 @@ const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .row_type = PAIR == 2 ? TRM_BFLOAT16 : TRM_FLOAT32,
                                                .tile_rows = tile_rows,
                                                .tile_cols = tile_cols,
+                                               .stream = stream,
                                                .fence = fence,
                                                .widen = widen,
                                                .widen_rows = widen_rows,
