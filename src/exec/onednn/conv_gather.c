@@ -3,9 +3,10 @@
  *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
  *                      (L2), multiply with every panel of B
  *   wide (few rows)    all rows gathered once; then panels: pack a piece of B (L1), use it for all
- *                      rows at once, so that large weights are read exactly once
+ *                      rows of all groups at once, so that large weights are read exactly once
  *
- *   scratch:  [ packed B | per thread: A, row offsets, sums ]      wide: [ A of all uses | per thread ]
+ *   scratch:  [ packed B | per thread: A, row offsets, sums ]
+ *             wide: [ A, block by block | where the sums of A's rows go | per thread: B, row offsets, sums ]
  *
  * Sums are in fixed order: the bits do not depend on the number of threads.
  */
@@ -25,6 +26,18 @@ typedef struct task {
     int64_t row, rows;
 } task;
 
+/* What is gathered of one group for a block, and from which row of A on. */
+typedef struct part {
+    int32_t group, use;
+    int64_t at;
+    int64_t first; /* row of the group's first among all groups' */
+} part;
+
+/* Wide: the rows of A that meet a block, first those whose sums begin with it. */
+typedef struct wide_block {
+    int64_t at, begins, rows;
+} wide_block;
+
 typedef struct gather_conv {
     trmi_conv_problem problem;
     trmi_conv_geometry g;
@@ -33,10 +46,13 @@ typedef struct gather_conv {
     bool wide, direct; /* direct: tiles store into the output itself */
     bool streams;      /* the output is too large for the caches */
     int64_t panels, ldb;
-    int64_t *block_at; /* floats: where a block's panels begin in packed B; wide: a use's rows */
+    int64_t *block_at; /* floats: where a block's panels begin in packed B */
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
+    part *parts; /* wide: [uses] */
+    wide_block *wide_blocks;
+    int64_t rows, gathered; /* wide: of the output; of A */
 } gather_conv;
 
 /* A thread's part of the scratch. */
@@ -46,7 +62,7 @@ typedef struct workspace {
 } workspace;
 
 static workspace workspace_of(const gather_conv *c, char *scratch) {
-    int64_t rows = c->wide ? WIDE_ROWS : ROWS;
+    int64_t rows = c->wide ? c->rows : ROWS;
     char *at = scratch + (c->shared_floats + c->thread_floats * omp_get_thread_num()) * 4;
     workspace w;
     w.offsets = (int64_t *)at;
@@ -57,7 +73,7 @@ static workspace workspace_of(const gather_conv *c, char *scratch) {
 }
 
 static int64_t workspace_floats(const gather_conv *c) {
-    int64_t rows = c->wide ? WIDE_ROWS : ROWS;
+    int64_t rows = c->wide ? c->rows : ROWS;
     int64_t a = c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE;
     int64_t sums = c->direct ? 0 : rows * c->isa->nr * (c->wide ? 1 : PANELS);
     return trmi_round_up(rows * 4 + a + sums, 16);
@@ -233,70 +249,106 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
 
 /* ---- wide -------------------------------------------------------------------------------------------------- */
 
-/* What is packed next of the transposed weights: the next piece of these columns, or of the next panel's. */
-static trmi_prefetch next_panel(const gather_conv *c, const void *weights, const trmi_conv_group *group, int32_t u,
-                                int64_t j) {
+/* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all rows. */
+static void gather_part(const gather_conv *c, const part *p, const void *input, float *rows_a, int64_t *places) {
+    const trmi_conv_group *group = &c->g.groups[p->group];
+    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], 0, group->rows, rows_a + p->at * TRMI_TILE_STRIDE,
+                     TRMI_TILE_STRIDE);
+    if (c->direct) {
+        trmi_conv_row_offsets(&c->g, group, 0, group->rows, places + p->at);
+    }
+    for (int64_t r = 0; r < (c->direct ? 0 : group->rows); r++) {
+        places[p->at + r] = (p->first + r) * c->isa->nr;
+    }
+}
+
+static bool next_used(const gather_conv *c, int32_t *block, int64_t *panel) {
+    do {
+        if (++*block == c->g.blocks_count) {
+            *block = 0;
+            ++*panel;
+        }
+    } while (!c->g.block_used[*block]);
+    return *panel < c->panels;
+}
+
+/* What is packed next of the weights: the next piece of these columns, or of the next panel's. */
+static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32_t block, int64_t panel) {
     const trmi_conv_problem *p = &c->problem;
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(p->weights_type);
-    if (++u == group->uses_count) {
-        u = 0;
-        j++;
-    }
-    const trmi_conv_block *b = &c->g.blocks[c->g.uses[group->uses + u].block];
-    int64_t column = j * nr, columns = trmi_min_i64(nr, c->g.out_c - column);
-    if (columns <= 0 || b->taps > 1 || !c->g.flipped) {
+    if (!next_used(c, &block, &panel)) {
         return (trmi_prefetch){0};
+    }
+    const trmi_conv_block *b = &c->g.blocks[block];
+    int64_t column = panel * nr, columns = trmi_min_i64(nr, c->g.out_c - column);
+    if (!c->g.flipped) {
+        int64_t at = (b->tap * p->c + b->channel) * p->o + column;
+        return trmi_prefetch_rows((const char *)weights + at * bytes, p->o * bytes, b->k, columns * bytes);
     }
     int64_t tap = trmi_conv_weight_tap(&c->g, b->tap);
     return trmi_prefetch_rows((const char *)weights + ((tap * p->c + column) * p->o + b->channel) * bytes,
-                              p->o * bytes, columns, b->k * bytes);
+                              p->o * bytes, columns, b->taps > 1 ? 0 : b->k * bytes);
 }
 
-static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out,
-                      const float *rows_a, const trmi_conv_group *group, int64_t j,
-                      const workspace *w) {
+/* One panel of all rows: each piece of B is packed once and meets all rows that see it. */
+static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, const float *rows_a,
+                      const int64_t *places, int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr;
     int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
-    trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
-    if (group->uses_count == 0) {
-        if (j == 0) {
-            clear(c, args, out, w->offsets, group->rows, w);
+    float *to = c->direct ? (float *)out + j * nr : w->sums;
+    for (int32_t b = 0; b < c->g.blocks_count; b++) {
+        const wide_block *rows = &c->wide_blocks[b];
+        if (!c->g.block_used[b]) {
+            continue;
         }
-        return;
+        pack_panel(c, args->weights, &c->g.blocks[b], j, w->a);
+        trmi_prefetch soon[TRMI_CONV_AHEAD] = {next_piece(c, args->weights, b, j)};
+        const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
+        for (int i = 0; i < 2; i++) {
+            if (count[i] > 0) {
+                multiply(c, count[i], rows_a + begin[i] * TRMI_TILE_STRIDE, w->a, c->g.blocks[b].k, to,
+                         places + begin[i], columns, i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD, soon);
+            }
+        }
     }
-    for (int32_t u = 0; u < group->uses_count; u++) {
-        int32_t use = group->uses + u;
-        const trmi_conv_block *b = &c->g.blocks[c->g.uses[use].block];
-        pack_panel(c, args->weights, b, j, w->a);
-        trmi_prefetch soon[TRMI_CONV_AHEAD] = {next_panel(c, args->weights, group, u, j)};
-        multiply(c, group->rows, rows_a + c->block_at[use], w->a, b->k,
-                 c->direct ? (float *)out + j * nr : w->sums,
-                 c->direct ? w->offsets : w->sum_offsets, columns,
-                 u > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon);
-    }
-    if (!c->direct) {
-        finish(c, args, out, w->sums, nr, w->offsets, group->rows, j * nr, columns);
+}
+
+/* Groups that no tap reaches are zero; sums that are not the output become it. */
+static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t j, const workspace *w) {
+    int64_t nr = c->isa->nr, first = 0;
+    for (int32_t i = 0; i < c->g.groups_count; first += c->g.groups[i++].rows) {
+        const trmi_conv_group *group = &c->g.groups[i];
+        bool empty = group->uses_count == 0;
+        if (c->direct && (!empty || j > 0)) {
+            continue;
+        }
+        trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
+        if (c->direct) {
+            clear(c, args, out, w->offsets, group->rows, w);
+            continue;
+        }
+        if (empty) {
+            memset(w->sums + first * nr, 0, (size_t)(group->rows * nr) * sizeof *w->sums);
+        }
+        finish(c, args, out, w->sums + first * nr, nr, w->offsets, group->rows, j * nr,
+               trmi_min_i64(nr, c->g.out_c - j * nr));
     }
 }
 
 static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
     float *rows_a = (float *)args->scratch;
-    int64_t items = c->panels * c->g.groups_count;
+    int64_t *places = (int64_t *)(rows_a + c->gathered * TRMI_TILE_STRIDE);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
-        for (int64_t i = 0; i < WIDE_ROWS; i++) {
-            w.sum_offsets[i] = i * c->isa->nr;
+#pragma omp for schedule(dynamic, 1)
+        for (int64_t i = 0; i < c->g.uses_count; i++) {
+            gather_part(c, &c->parts[i], input, rows_a, places);
         }
 #pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < c->tasks_count; i++) { /* a task per use: its group is in order */
-            const trmi_conv_group *group = c->tasks[i].group;
-            trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[i], 0, group->rows,
-                             rows_a + c->block_at[i], TRMI_TILE_STRIDE);
-        }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < items; i++) {
-            run_panel(c, args, out, rows_a, &c->g.groups[i / c->panels], i % c->panels, &w);
+        for (int64_t j = 0; j < c->panels; j++) {
+            run_panel(c, args, out, rows_a, places, j, &w);
+            finish_panel(c, args, out, j, &w);
         }
     }
 }
@@ -365,27 +417,40 @@ static bool is_wide(const gather_conv *c) {
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         most = trmi_max_i64(most, c->g.groups[i].rows);
     }
-    return c->g.n * c->g.out_h * c->g.out_w <= WIDE_ROWS ||
+    return c->rows <= WIDE_ROWS ||
            (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count);
 }
 
+/* Block by block, those parts first that are the first of their group. */
 static bool plan_wide(gather_conv *c) {
-    int64_t total = 0;
-    c->tasks_count = c->g.uses_count;
-    c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
-    c->block_at = trmi_arena_alloc(&c->g.arena, (size_t)c->g.uses_count * sizeof *c->block_at);
-    if (c->tasks == NULL || c->block_at == NULL) {
+    const trmi_conv_geometry *g = &c->g;
+    int64_t at = 0;
+    int32_t parts = 0;
+    c->parts = trmi_arena_alloc(&c->g.arena, (size_t)(g->uses_count + 1) * sizeof *c->parts);
+    c->wide_blocks = trmi_arena_alloc(&c->g.arena, (size_t)g->blocks_count * sizeof *c->wide_blocks);
+    if (c->parts == NULL || c->wide_blocks == NULL) {
         return false;
     }
-    for (int32_t i = 0; i < c->g.groups_count; i++) {
-        const trmi_conv_group *group = &c->g.groups[i];
-        for (int32_t u = 0; u < group->uses_count; u++) {
-            c->tasks[group->uses + u].group = group;
-            c->block_at[group->uses + u] = total;
-            total += group->rows * TRMI_TILE_STRIDE;
+    for (int32_t b = 0; b < g->blocks_count; b++) {
+        wide_block *rows = &c->wide_blocks[b];
+        rows->at = at;
+        for (int first = 1; first >= 0; first--) {
+            int64_t row = 0;
+            for (int32_t i = 0; i < g->groups_count; row += g->groups[i++].rows) {
+                const trmi_conv_group *group = &g->groups[i];
+                for (int32_t u = group->uses; u < group->uses + group->uses_count; u++) {
+                    if (g->uses[u].block == b && (u == group->uses) == first) {
+                        c->parts[parts++] = (part){.group = i, .use = u, .at = at, .first = row};
+                        at += group->rows;
+                    }
+                }
+            }
+            rows->begins = first ? at - rows->at : rows->begins;
         }
+        rows->rows = at - rows->at;
     }
-    c->shared_floats = total;
+    c->gathered = at;
+    c->shared_floats = trmi_round_up(at * (TRMI_TILE_STRIDE + 2), 16);
     return true;
 }
 
@@ -415,6 +480,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->panels = (c->g.out_c + c->isa->nr - 1) / c->isa->nr;
     c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
+    c->rows = c->g.n * c->g.out_h * c->g.out_w;
     c->wide = is_wide(c);
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
