@@ -83,7 +83,6 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
             loss += w->loss[i] / LOSSES;
         }
         app_json_real("mean_loss", loss); /* of the last 40 steps: five times each batch */
-        app_json_real("overall_samples_per_second", w->overall); /* what is between the steps included */
         if (w->windows_count > 0) {
             app_json_real("window_samples_per_second",
                           images * WINDOW / app_summarise(w->windows, w->windows_count).median);
@@ -94,6 +93,8 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_text("precision", o->precision);
     app_json_text("backend", info->backend);
     app_json_real(app_rate_key(app), images / s.median);
+    /* All steps, and what is between them: steps of ranks that share cores are uneven, their sum is not. */
+    app_json_real(app_is_recommender(name) ? "overall_samples_per_second" : "overall_images_per_second", w->overall);
     app_json_sample(&s);
     app_json_real("first_step_seconds", w->first_step);
     app_json_real("first_step_done_seconds", w->first_step_done);
