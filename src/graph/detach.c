@@ -65,10 +65,12 @@ static const uint8_t nothing[8];
 /* The gather becomes a leaf in place: its value, and all who read it, stay. */
 static const char *replace(trm_graph *graph, int64_t index, const char *table) {
     trmi_op *op = &graph->ops[index];
+    const trmi_op *ids = &graph->ops[graph->values[op->inputs[1]].op];
     op->kind = graph->training ? TRMI_OP_PARAMETER : TRMI_OP_INPUT;
     op->name = trmi_arena_printf(&graph->arena, "%s#rows%lld", table, (long long)index);
     op->inputs_count = 0;
-    op->attrs = (trmi_attrs){.leaf = {.init = TRM_INIT_ZERO, .trainable = true, .remote = true}};
+    op->attrs = (trmi_attrs){.leaf = {.init = TRM_INIT_ZERO, .trainable = true, .remote = true,
+                                      .keys = ids->kind == TRMI_OP_INPUT ? ids->name : NULL}};
     return op->name;
 }
 

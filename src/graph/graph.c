@@ -214,6 +214,10 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
         attrs->constant.data = keep(graph, attrs->constant.data, (size_t)attrs->constant.bytes);
         return attrs->constant.data != NULL;
     }
+    if ((kind == TRMI_OP_PARAMETER || kind == TRMI_OP_INPUT) && attrs->leaf.keys != NULL) {
+        attrs->leaf.keys = trmi_arena_strdup(&graph->arena, attrs->leaf.keys);
+        return attrs->leaf.keys != NULL;
+    }
     if (kind == TRMI_OP_EXCHANGE) {
         trmi_exchange what = *attrs->exchange.what;
         size_t bytes = (size_t)what.members * sizeof(trmi_box);

@@ -50,6 +50,7 @@ typedef union trmi_attrs {
         trm_init init;
         bool trainable;
         bool remote; /* parameter: filled before each step by its owner elsewhere (graph/detach.h) */
+        const char *keys; /* rows of a table: the integer input that names them, of one shape; NULL = unknown */
     } leaf;
     struct {
         const void *data; /* in the graph's arena */
@@ -245,6 +246,10 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
 /* The usual case: one output, its node (TRM_NO_NODE when broken). */
 trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
                          const trm_node *inputs, int32_t inputs_count, const trmi_attrs *attrs);
+/* KEYED_LINEAR: y = [rows, dense] w^T + bias; dense and bias may be TRM_NO_NODE. Rows of a field whose ids are equal
+ * must be equal, and only the sum of their gradients is right. */
+trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights, trm_node dense,
+                                 trm_node bias);
 /* Keeps the first error. */
 void trmi_graph_fail(trm_graph *graph, const trm_error *err);
 /* A full copy, for passes that rewrite. */

@@ -49,6 +49,8 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *options,
+                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,

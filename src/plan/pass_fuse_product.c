@@ -1,6 +1,6 @@
 /* What follows a large float32 product is done while its sums are in registers, or not at all:
  *
- *      LINEAR -> RELU                                 LINEAR with relu
+ *      LINEAR, KEYED_LINEAR -> RELU                   with relu
  *      MATMUL -> RELU_GRAD(., y)                      MATMUL(a, b, y)
  *      MATMUL -> SLICE of columns, SLICE of others    a MATMUL for each, of these columns of B
  *
@@ -27,6 +27,9 @@ static bool real(const trmi_value *v) { return v != NULL && v->dtype == TRM_FLOA
 /* The operator of this kind that made `value`, if it is one of float32 and many rows. */
 static const trmi_op *product_of(const trm_graph *g, int32_t value, trmi_op_kind kind) {
     const trmi_op *op = &g->ops[g->values[value].op];
+    if (kind == TRMI_OP_LINEAR && op->kind == TRMI_OP_KEYED_LINEAR) {
+        return op->attrs.matmul.relu ? NULL : op;
+    }
     if (op->kind != kind || !real(trmi_input_of(g, op, 0)) || !real(trmi_input_of(g, op, 1)) ||
         !real(&g->values[value])) {
         return NULL;
@@ -101,7 +104,7 @@ static void keep_roots(fusion *f) {
 /* `product` with what `op` adds, in the place of `op`. */
 static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
     trmi_attrs attrs = product->attrs;
-    int32_t inputs[3] = {0}, count = product->inputs_count;
+    int32_t inputs[5] = {0}, count = product->inputs_count;
     for (int32_t i = 0; i < count; i++) {
         inputs[i] = pass->map[product->inputs[i]];
     }
@@ -113,8 +116,12 @@ static void emit(trmi_pass *pass, const trmi_op *product, const trmi_op *op) {
         attrs.matmul.begin = op->attrs.slice.begin[1];
         attrs.matmul.columns = op->attrs.slice.size[1];
     }
-    int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count, 1, &attrs);
+    int32_t outputs = product->outputs_count;
+    int32_t index = trmi_pass_emit(pass, product->kind, op->phase, product->name, inputs, count, outputs, &attrs);
     pass->map[op->outputs[0]] = index == 0 ? 0 : pass->to->ops[index].outputs[0];
+    for (int32_t i = 1; index != 0 && i < outputs; i++) {
+        pass->map[product->outputs[i]] = pass->to->ops[index].outputs[i];
+    }
 }
 
 static void rewrite(trmi_pass *pass, const fusion *f) {

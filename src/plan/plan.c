@@ -104,6 +104,9 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
+    if (options->shard == NULL && options->precision != TRM_PRECISION_MIXED && !options->no_fusion && target->fuse_keyed) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
+    }
     TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
     if (options->shard != NULL) {
         trm_graph *local;

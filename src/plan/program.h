@@ -125,7 +125,7 @@ typedef struct trmi_target {
     const char *name;
     int threads;
     /* May the plan make these operators? */
-    bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent, fuse_product;
+    bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent, fuse_product, fuse_keyed;
     bool channels_last, blocked16; /* layouts that its kernels know beside PLAIN */
     bool bf16;
     /* Can this operator run with all its rank-4 tensors in `layout` (weights in the layout's form)? */

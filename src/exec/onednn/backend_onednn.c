@@ -1,6 +1,7 @@
 /* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
 #include "exec/onednn/conv.h"
 #include "exec/onednn/gemm_isa.h"
+#include "exec/onednn/keyed.h"
 #include "exec/onednn/matmul.h"
 #include "exec/onednn/memory.h"
 #include "exec/onednn/onednn.h"
@@ -95,6 +96,10 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
     [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_EMBEDDING_GRAD] = {trmi_onednn_bind_embedding_grad, trmi_onednn_plain_supports, NULL, NULL,
                                 NULL},
+    /* keyed.c */
+    [TRMI_OP_KEYED_LINEAR] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL, trmi_onednn_keyed_scratch, NULL},
+    [TRMI_OP_KEYED_LINEAR_GRAD] = {trmi_onednn_bind_keyed, trmi_onednn_plain_supports, NULL, trmi_onednn_keyed_scratch,
+                                   NULL},
     /* click.c */
     [TRMI_OP_PAIR_DOTS] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
     [TRMI_OP_PAIR_DOTS_GRAD] = {trmi_onednn_bind_pairs, trmi_onednn_plain_supports, NULL, NULL, NULL},
@@ -231,6 +236,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .recompute_norm_act = true,
                                     .fuse_xent = true,
                                     .fuse_product = true,
+                                    .fuse_keyed = true,
                                     .channels_last = true,
                                     .supports = target_supports,
                                     .seconds = target_seconds,

@@ -1,4 +1,4 @@
-/* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags. Included by
+/* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group. Included by
  * memory_body.h once per instruction set. */
 
 enum { PAIRS_TILE = 32 /* columns at a time */, PAIRS_ROWS = 4 /* sums that run beside each other */ };
@@ -80,4 +80,61 @@ static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t r
 static void add_scaled(float *into, const float *x, int64_t count, float scale) {
     VF_LOOP(count, vf_store(into + i, vf_fma(vf_set(scale), vf_load(x + i), vf_load(into + i))),
             vf_store_n(into + i, n, vf_fma(vf_set(scale), vf_load_n(x + i, n), vf_load_n(into + i, n))));
+}
+
+/* ---- sums by group ------------------------------------------------------------------------------------- */
+
+/* Vectors [j, j + VL) of one sample. */
+static inline vf group_vector(const trmi_group_sum *s, int64_t n, int64_t j) {
+    vf sum = vf_load(s->from + n * s->columns + j);
+    for (int64_t f = 0; f < s->fields; f++) {
+        sum = vf_add(sum, vf_load(s->tables[f] + s->groups[f][n] * s->columns + j));
+    }
+    return s->relu ? vf_select(vf_gt(vf_zero(), sum), vf_zero(), sum) : sum;
+}
+
+/* Two vectors a sample, the usual width, so that groups are read once. */
+static inline void sum_pair(const trmi_group_sum *s, int64_t n) {
+    const float *from = s->from + n * 2 * VL;
+    vf a = vf_load(from), b = vf_load(from + VL);
+    for (int64_t f = 0; f < s->fields; f++) {
+        const float *row = s->tables[f] + (int64_t)s->groups[f][n] * 2 * VL;
+        a = vf_add(a, vf_load(row));
+        b = vf_add(b, vf_load(row + VL));
+    }
+    if (s->relu) {
+        a = vf_select(vf_gt(vf_zero(), a), vf_zero(), a);
+        b = vf_select(vf_gt(vf_zero(), b), vf_zero(), b);
+    }
+    vf_store(s->to + n * s->to_stride, a);
+    vf_store(s->to + n * s->to_stride + VL, b);
+}
+
+/* columns: a multiple of VL. */
+static void sum_groups(const trmi_group_sum *s) {
+    for (int64_t n = 0; n < s->samples; n++) {
+        if (s->columns == 2 * VL) {
+            sum_pair(s, n);
+            continue;
+        }
+        for (int64_t j = 0; j < s->columns; j += VL) {
+            vf_store(s->to + n * s->to_stride + j, group_vector(s, n, j));
+        }
+    }
+}
+
+static void add_to_groups(float *sums, const float *rows, int64_t columns, const int32_t *first, int64_t count,
+                          const int32_t *groups, const int32_t *rest, int64_t rest_count) {
+    for (int64_t g = 0; g < count; g++) {
+        for (int64_t j = 0; j < columns; j += VL) {
+            vf_store(sums + g * columns + j, vf_load(rows + first[g] * columns + j));
+        }
+    }
+    for (int64_t i = 0; i < rest_count; i++) {
+        const float *from = rows + rest[i] * columns;
+        float *to = sums + groups[rest[i]] * columns;
+        for (int64_t j = 0; j < columns; j += VL) {
+            vf_store(to + j, vf_add(vf_load(to + j), vf_load(from + j)));
+        }
+    }
 }

@@ -102,7 +102,7 @@ static void run_task(const trmi_dense_plan *d, const float *a, float *packed, co
                                  .a_stride = p->k,
                                  .b = panel_at(d, packed, block, j),
                                  .c_stride = p->n,
-                                 .add = block > 0,
+                                 .add = block > 0 || p->add,
                                  .bias = last && bias != NULL ? bias + j * nr : NULL,
                                  .relu = last && p->relu,
                                  .mask_stride = p->n};

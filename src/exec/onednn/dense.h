@@ -15,6 +15,7 @@ typedef struct trmi_dense_problem {
     bool transpose_b;
     int64_t b_stride; /* between rows of B as it lies: its own width where only some columns are used */
     bool relu;
+    bool add; /* rows: onto what is there */
 } trmi_dense_problem;
 
 typedef struct trmi_dense_plan {

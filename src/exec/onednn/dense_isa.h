@@ -30,6 +30,8 @@ typedef struct trmi_dense_isa {
     int mr, nr; /* as trmi_gemm's, whose packing they share */
     void (*rows)(const trmi_dense_tile *tile);
     void (*columns)(const trmi_dense_tile *tile);
+    /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
+    void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
 } trmi_dense_isa;
 
 extern const trmi_dense_isa trmi_dense_plain;

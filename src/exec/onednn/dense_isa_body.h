@@ -129,4 +129,26 @@ static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tile
 static void rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
 static void columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
 
-const trmi_dense_isa PASTE(trmi_dense_, NAME) = {.mr = MR, .nr = NR, .rows = rows, .columns = columns};
+/* Whole tiles without a call each. */
+INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
+    int64_t done = 0;
+    for (; done + MR <= count; done += MR) {
+        tile(t, MR, vectors, false);
+        t->a += MR * t->a_stride;
+        t->c += MR * t->c_stride;
+    }
+    return done;
+}
+
+/* A mask would have to go along. */
+static void all_rows(const trmi_dense_tile *given, int64_t count) {
+    trmi_dense_tile t = *given;
+    int64_t done = t.columns <= NR / 2 ? whole_tiles(&t, count, VN / 2) : whole_tiles(&t, count, VN);
+    t.rows = (int)(count - done);
+    if (t.rows > 0) {
+        rows(&t);
+    }
+}
+
+const trmi_dense_isa PASTE(trmi_dense_, NAME) = {
+    .mr = MR, .nr = NR, .rows = rows, .columns = columns, .all_rows = all_rows};

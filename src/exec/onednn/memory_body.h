@@ -40,4 +40,6 @@ const trmi_memory_kernels MEMORY_TABLE = {
     .pair_dots = pair_dots,
     .pair_dots_grad = pair_dots_grad,
     .add_scaled = add_scaled,
+    .sum_groups = sum_groups,
+    .add_to_groups = add_to_groups,
 };

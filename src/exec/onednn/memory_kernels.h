@@ -48,6 +48,16 @@ typedef struct trmi_pool_row {
     bool count_padding, half;
 } trmi_pool_row;
 
+typedef struct trmi_group_sum {
+    const float *const *tables;
+    const int32_t *const *groups;
+    int64_t fields, samples, columns;
+    const float *from;
+    float *to;
+    int64_t to_stride; /* of `to`, between samples */
+    bool relu;
+} trmi_group_sum;
+
 typedef struct trmi_memory_kernels {
     trmi_unary_loop unary[TRMI_UNARIES];
     trmi_binary_loop binary[TRMI_BINARIES];
@@ -83,6 +93,12 @@ typedef struct trmi_memory_kernels {
     void (*pair_dots)(const float *x, float *y, int64_t rows, int64_t width);
     void (*pair_dots_grad)(const float *dy, const float *x, float *dx, int64_t rows, int64_t width);
     void (*add_scaled)(float *into, const float *x, int64_t count, float scale);
+
+    /* Rows of `columns` numbers, side by side: to[n] = from[n] + the sum over f of tables[f][groups[f][n]], then ReLU. */
+    void (*sum_groups)(const trmi_group_sum *sum);
+    /* sums[g] = rows[first[g]] for each group, then sums[groups[n]] += rows[n] for the n of `rest`. */
+    void (*add_to_groups)(float *sums, const float *rows, int64_t columns, const int32_t *first, int64_t count,
+                          const int32_t *groups, const int32_t *rest, int64_t rest_count);
 } trmi_memory_kernels;
 
 extern const trmi_memory_kernels trmi_memory_kernels_plain;

@@ -189,6 +189,18 @@ static trm_node bags(world *w) {
                         (trm_bag_pooling)draw(w, 0, 2));
 }
 
+/* Few ids and many, so that both ways are taken. */
+static trm_node keyed(world *w) {
+    int64_t samples = draw(w, 1, 90), fields = draw(w, 1, 5), width = draw(w, 1, 40), vocabulary = draw(w, 0, 1) ? 5 : 3000;
+    int64_t outputs = draw(w, 1, 3) == 1 ? draw(w, 1, 9) : draw(w, 97, 140), dense = draw(w, 0, 2) * draw(w, 1, 20);
+    trm_node ids = leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, trm_shape_of(samples, fields), vocabulary);
+    trm_node rows = trm_embedding(w->graph, var(w, trm_shape_of(vocabulary, width)), ids);
+    trm_node weights = var(w, trm_shape_of(outputs, fields * width + dense));
+    return trmi_graph_keyed_linear(w->graph, rows, ids, weights,
+                                   dense > 0 ? var(w, trm_shape_of(samples, dense)) : TRM_NO_NODE,
+                                   draw(w, 0, 1) ? var(w, trm_shape_of(outputs)) : TRM_NO_NODE);
+}
+
 /* ---- one operator, fast and slow ------------------------------------------------------------------------ */
 
 typedef struct bench {
@@ -291,6 +303,10 @@ static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) 
 static void compare(const bench *b, int32_t buffer, const char *fast, const char *slow, const char *how) {
     const trmi_buffer *f = &b->buffers[buffer];
     int64_t count = trm_shape_count(&f->shape);
+    if (f->dtype == TRM_INT32) {
+        assert_memory_equal(fast + f->offset, slow + f->offset, (size_t)f->bytes);
+        return;
+    }
     float *x = malloc(((size_t)count + 1) * 2 * sizeof *x), *y = x + count;
     trmi_convert_to_float(fast + f->offset, f->dtype, x, count);
     trmi_convert_to_float(slow + f->offset, f->dtype, y, count);
@@ -314,6 +330,23 @@ static void compare(const bench *b, int32_t buffer, const char *fast, const char
         }
     }
     free(x);
+}
+
+/* Of KEYED_LINEAR_GRAD's rows only the sum of each group is right: put at its first sample. */
+static void fold_groups(const bench *b, char *memory) {
+    const trmi_buffer *rows = &b->buffers[b->out[1]];
+    const int64_t *dim = rows->shape.dim, width = dim[2];
+    float *x = (float *)(void *)(memory + rows->offset);
+    for (int64_t f = 0; f < dim[1]; f++) {
+        const int32_t *of = (const int32_t *)(const void *)(memory + b->buffers[b->in[4]].offset) + f * (2 * dim[0] + 1) + 1;
+        for (int64_t n = 0; n < dim[0]; n++) {
+            int64_t first = of[dim[0] + of[n]];
+            for (int64_t j = 0; first != n && j < width; j++) {
+                x[(first * dim[1] + f) * width + j] += x[(n * dim[1] + f) * width + j];
+                x[(n * dim[1] + f) * width + j] = 0;
+            }
+        }
+    }
 }
 
 /* Fills the inputs of `memory`; with `garbage` in everything else. */
@@ -378,6 +411,10 @@ static void check_op(world *w, trmi_interpreter *run, const trmi_op *op, bool ha
     }
     CHECK_OK(status, err);
     CHECK_OK(run_fast(&b, three, THREADS, &err), err);
+    if (op->kind == TRMI_OP_KEYED_LINEAR_GRAD) {
+        fold_groups(&b, one);
+        fold_groups(&b, three);
+    }
     for (int i = 0; i < op->outputs_count; i++) {
         const trmi_buffer *f = &b.buffers[b.out[i]];
         compare(&b, b.out[i], one, slow, "alone");
@@ -440,7 +477,7 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 
 static void fast_kernels_are_the_reference_ones(void **state) {
     trm_node (*const builders[])(world *) = {arithmetic, activations, dropped, moves, reductions,
-                                             windows, losses, embeddings, pairs, bags};
+                                             windows, losses, embeddings, pairs, bags, keyed};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -458,7 +495,7 @@ static void fast_kernels_are_the_reference_ones(void **state) {
         TRMI_OP_GLOBAL_AVG_POOL_GRAD, TRMI_OP_SOFTMAX, TRMI_OP_SOFTMAX_GRAD, TRMI_OP_SOFTMAX_XENT,
         TRMI_OP_SOFTMAX_XENT_GRAD, TRMI_OP_BCE_LOGITS, TRMI_OP_BCE_LOGITS_GRAD, TRMI_OP_EMBEDDING,
         TRMI_OP_EMBEDDING_GRAD, TRMI_OP_PAIR_DOTS, TRMI_OP_PAIR_DOTS_GRAD, TRMI_OP_BAG_POOL,
-        TRMI_OP_BAG_POOL_GRAD};
+        TRMI_OP_BAG_POOL_GRAD, TRMI_OP_KEYED_LINEAR, TRMI_OP_KEYED_LINEAR_GRAD};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (tested[kinds[i]] < 10) {
             fail_msg("%s: only %ld fast runs", trmi_op_table[kinds[i]]->name, (long)tested[kinds[i]]);

@@ -123,7 +123,7 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
     *backend = (trmi_backend){
         .name = "ref",
         /* It can run the fused operators too, so that it stands beside any program. */
-        .target = {.name = "ref", .threads = threads, .fuse_norm_act = true, .fuse_xent = true, .fuse_product = true,
+        .target = {.name = "ref", .threads = threads, .fuse_norm_act = true, .fuse_xent = true, .fuse_product = true, .fuse_keyed = true,
                    .recompute_norm_act = true, .flops_per_second = 5e7, .bytes_per_second = 1e8},
         .bind = bind,
         .destroy = destroy,

@@ -299,6 +299,17 @@ static trm_node pair_dots(bench *b) {
     return trm_pair_dots(b->graph, var(b, trm_shape_of(draw(b, 1, 3), draw(b, 2, 5), draw(b, 1, 4))));
 }
 
+static trm_node keyed_linear(bench *b) {
+    int64_t samples = draw(b, 1, 6), fields = draw(b, 1, 3), width = draw(b, 1, 3), dense = draw(b, 0, 2);
+    trm_node table = var(b, trm_shape_of(4, width));
+    trm_node keys = ids(b, trm_shape_of(samples, fields), 4, draw(b, 0, 1) ? TRM_INT32 : TRM_INT64);
+    int64_t outputs = draw(b, 1, 3);
+    return trmi_graph_keyed_linear(b->graph, trm_embedding(b->graph, table, keys), keys,
+                                   var(b, trm_shape_of(outputs, fields * width + dense)),
+                                   dense > 0 ? leaf_of(b, TRM_FLOAT32, trm_shape_of(samples, dense), ANY, true) : TRM_NO_NODE,
+                                   draw(b, 0, 1) ? var(b, trm_shape_of(outputs)) : TRM_NO_NODE);
+}
+
 /* y = x^2 + x z by hand. */
 static trm_status custom_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count,
                                trm_tensor *out, trm_error *err) {
@@ -413,7 +424,7 @@ static const entry entries[] = {
     E(norm_act_relu), E(norm_act_residual), E(max_pool), E(avg_pool), E(global_avg_pool), E(reshape),
     E(transpose), E(concat), E(slice), E(pad), E(broadcast), E(reduce_sum), E(reduce_mean),
     E(reduce_max), {"softmax", b_softmax}, E(xent), E(bce), E(embedding), E(bag_pool), E(pair_dots),
-    E(custom), E(diamond)};
+    E(keyed_linear),     E(custom), E(diamond)};
 
 static void gradients_are_difference_quotients(void **state) {
     for (size_t e = 0; e < sizeof entries / sizeof entries[0]; e++) {
