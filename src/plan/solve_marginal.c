@@ -2,7 +2,9 @@
  *
  *      D[i][k] = M[i][k] - C[i][k]              M of the pair that was left, C what was added for node j
  *      M[i][j] = A[i][j] + u[j] + min_k (B[j][k] + D[i][k])
- *      M[j][k] = B[j][k] + u[j] + min_i (A[i][j] + D[i][k])          m[j] = min_k M[j][k] */
+ *      M[j][k] = B[j][k] + u[j] + min_i (A[i][j] + D[i][k])          m[j] = min_k M[j][k]
+ *
+ * `rest` are these D, by step: what a part of the whole that a step has folded is completed with at least. */
 #include "plan/solve_reduce.h"
 
 #include "base/error.h"
@@ -15,6 +17,7 @@ typedef struct back {
     const trmi_work *work;
     float *const *marginal;
     float **pair; /* [slots] [a][b], NULL = not known */
+    float **rest; /* [steps] kept for the caller, or NULL */
 } back;
 
 static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to price other plans"); }
@@ -48,8 +51,13 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
     const float *a = trmi_tables_data(w->tables, step->table[0]), *u = trmi_tables_data(w->tables, step->unary);
     float *pair = floats((int64_t)i_states * j_states), *own = b->marginal[step->node];
-    if (pair == NULL) {
+    float *rest = b->rest != NULL ? floats(i_states) : NULL;
+    if (pair == NULL || (b->rest != NULL && rest == NULL)) {
+        trmi_free(pair);
         return no_memory(err);
+    }
+    if (b->rest != NULL) {
+        b->rest[step - w->steps] = rest;
     }
     for (int32_t j = 0; j < j_states; j++) {
         own[j] = INFINITY;
@@ -59,6 +67,9 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
         float least = INFINITY, total = b->marginal[step->near[0]][i];
         for (int32_t j = 0; j < j_states; j++) {
             least = row[j] + u[j] < least ? row[j] + u[j] : least;
+        }
+        if (rest != NULL) {
+            rest[i] = least < INFINITY ? total - least : INFINITY;
         }
         for (int32_t j = 0; j < j_states; j++) {
             float cost = least < INFINITY ? total - least + row[j] + u[j] : INFINITY;
@@ -115,7 +126,11 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     } else {
         status = no_memory(err);
     }
-    trmi_free(d);
+    if (b->rest != NULL) {
+        b->rest[step - w->steps] = d;
+    } else {
+        trmi_free(d);
+    }
     trmi_free(m0);
     trmi_free(m1);
     trmi_free(a_t);
@@ -123,20 +138,33 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     return status;
 }
 
+static trm_status back_none(back *b, const trmi_reduced *step, float constant, trm_error *err) {
+    const trmi_work *w = b->work;
+    const float *u = trmi_tables_data(w->tables, step->unary);
+    float least = INFINITY, *own = b->marginal[step->node];
+    for (int32_t j = 0; j < w->states[step->node]; j++) {
+        least = u[j] < least ? u[j] : least;
+    }
+    for (int32_t j = 0; j < w->states[step->node]; j++) {
+        own[j] = least < INFINITY ? u[j] - least + constant : INFINITY;
+    }
+    if (b->rest != NULL) {
+        float *rest = b->rest[step - w->steps] = floats(1);
+        if (rest == NULL) {
+            return no_memory(err);
+        }
+        *rest = least < INFINITY ? constant - least : INFINITY;
+    }
+    return TRM_OK;
+}
+
 static trm_status walk(back *b, trm_error *err) {
     const trmi_work *w = b->work;
     float constant = (float)trmi_work_constant(w);
     for (int32_t s = w->steps_count - 1; s >= 0; s--) {
         const trmi_reduced *step = &w->steps[s];
-        const float *u = trmi_tables_data(w->tables, step->unary);
         if (step->near_count == 0) {
-            float least = INFINITY;
-            for (int32_t j = 0; j < w->states[step->node]; j++) {
-                least = u[j] < least ? u[j] : least;
-            }
-            for (int32_t j = 0; j < w->states[step->node]; j++) {
-                b->marginal[step->node][j] = least < INFINITY ? u[j] - least + constant : INFINITY;
-            }
+            TRMI_TRY(back_none(b, step, constant, err));
         } else if (step->near_count == 1) {
             TRMI_TRY(back_one(b, step, err));
         } else {
@@ -144,6 +172,17 @@ static trm_status walk(back *b, trm_error *err) {
         }
     }
     return TRM_OK;
+}
+
+trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, float **rest, trm_error *err) {
+    back b = {.work = work, .marginal = marginal, .rest = rest};
+    b.pair = trmi_alloc(((size_t)work->slots_count + 1) * sizeof *b.pair);
+    trm_status status = b.pair != NULL ? walk(&b, err) : no_memory(err);
+    for (int64_t i = 0; b.pair != NULL && i < work->slots_count; i++) {
+        trmi_free(b.pair[i]);
+    }
+    trmi_free(b.pair);
+    return status;
 }
 
 trm_status trmi_solve_marginals(const trmi_cost_graph *g, float *const *marginal, trm_error *err) {
@@ -154,7 +193,6 @@ trm_status trmi_solve_marginals(const trmi_cost_graph *g, float *const *marginal
     if (status == TRM_OK) {
         status = trmi_work_reduce(&work, 2, err);
     }
-    back b = {.work = &work, .marginal = marginal};
     if (status == TRM_OK && work.live_count > 0) {
         for (int32_t i = 0; i < g->nodes_count; i++) {
             for (int32_t j = 0; j < g->states[i]; j++) {
@@ -162,13 +200,8 @@ trm_status trmi_solve_marginals(const trmi_cost_graph *g, float *const *marginal
             }
         }
     } else if (status == TRM_OK) {
-        b.pair = trmi_alloc(((size_t)work.slots_count + 1) * sizeof *b.pair);
-        status = b.pair != NULL ? walk(&b, err) : no_memory(err);
+        status = trmi_work_marginals(&work, marginal, NULL, err);
     }
-    for (int64_t i = 0; b.pair != NULL && i < work.slots_count; i++) {
-        trmi_free(b.pair[i]);
-    }
-    trmi_free(b.pair);
     trmi_work_close(&work);
     trmi_tables_close(&tables);
     return status;

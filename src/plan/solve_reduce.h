@@ -51,6 +51,10 @@ trm_status trmi_work_reduce(trmi_work *work, int32_t most, trm_error *err);
 trm_status trmi_work_fix(trmi_work *work, int32_t node, int32_t state, trm_error *err);
 /* The choices of the eliminated nodes, from those of the live ones. */
 void trmi_work_trace(const trmi_work *work, int32_t *choice);
+/* Of a graph that reduced to nothing: marginals as trmi_solve_marginals, and for each step what everything beside the
+ * subgraph that it folds costs at least: rest[step][near 0][near 1], [near 0] or one number.
+ *   owns  rest[0 .. steps_count): caller, trmi_free; also after an error. rest may be NULL */
+trm_status trmi_work_marginals(const trmi_work *work, float *const *marginal, float **rest, trm_error *err);
 /* Sum of what nodes without neighbours cost: steps with near_count 0. */
 double trmi_work_constant(const trmi_work *work);
 
