@@ -126,7 +126,8 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err)); /* what nobody reads is no reader */
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    if (train && !exact && !options->no_recompute && target->recompute_norm_act) {
+    bool rule = !options->no_recompute && target->recompute_norm_act, asked = options->shard != NULL;
+    if (train && !exact && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));
     }
     return trmi_pass_run(trmi_pass_dead, options, graph, roots, err);

@@ -16,6 +16,7 @@
 #include "plan/links.h"
 #include "plan/shard.h"
 #include "plan/solve.h"
+#include "plan/solve_front.h"
 
 /* ---- costs that the caller knows ----------------------------------------------------------------- */
 
@@ -71,7 +72,9 @@ typedef struct trmi_space_class {
     trmi_strategy *strategies;
     double *forward, *backward; /* [count] seconds of the operator and of its gradient operators */
     double *exchange;           /* [count] seconds of halo and statistics, both ways */
-    double *kept;               /* [count] bytes of outputs kept for backward */
+    double *kept;               /* [count] bytes of outputs that backward reads ... */
+    bool repeats;               /* ... of which the first may be made again there: */
+    double *again, *saved;      /* [count] seconds, bytes */
     trmi_store_cost *stores;    /* [count][2]: as read, in parts */
     int32_t members;
 } trmi_space_class;
@@ -81,11 +84,14 @@ typedef struct trmi_space_node {
     int32_t *backward; /* gradient operators in the graph */
     int32_t backward_count;
     int32_t pinned;    /* strategy, -1 = free */
+    bool repeats;      /* backward may make its first output again (trmi_shard_repeatable) */
+    uint8_t read;      /* outputs that backward reads, as bits */
 } trmi_space_node;
 
 typedef struct trmi_space_edge {
     int32_t from, to, value, input; /* nodes; value of the graph; input number at `to` */
     bool gradient;                  /* the way back is priced too */
+    bool kept;                      /* backward reads it as `to` does: where that is another way, both are kept */
     int32_t table;
 } trmi_space_edge;
 
@@ -101,7 +107,8 @@ typedef struct trmi_space {
     int32_t nodes_count;
     trmi_space_edge *edges;
     int64_t edges_count, edges_capacity;
-    float **tables; /* [tables_count] shared between equal edges */
+    float **tables; /* [tables_count] shared between equal edges: seconds */
+    float **bytes;  /* the same: kept for backward in another way than made; NULL: none */
     int64_t tables_count, tables_capacity;
     trmi_price_table *prices_of; /* by shape and dtype */
     int64_t prices_count, prices_capacity;
@@ -140,10 +147,11 @@ trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);
 
 /* ---- one plan ------------------------------------------------------------------------------------------ */
 
-/* A plan in a space: a strategy and a way of storing per node. */
+/* A plan in a space: per node a strategy, a way of storing its parameters, and whether backward makes its output again. */
 typedef struct trmi_choice {
     int32_t *strategy; /* [nodes] */
     uint8_t *parts;    /* [nodes] parameters are stored in parts */
+    uint8_t *again;    /* [nodes] */
 } trmi_choice;
 bool trmi_choice_open(trmi_choice *choice, const trmi_space *space, trmi_arena *arena);
 void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *space);
@@ -153,17 +161,29 @@ typedef struct trmi_weights {
     double gradient, memory; /* w, lambda (seconds a byte) */
 } trmi_weights;
 
+/* Seconds (B + w G) and bytes of a node beside its neighbours, with parameters whole or in parts, its output kept or made
+ * again. INFINITY: there is no such way. */
+typedef struct trmi_way {
+    double seconds, bytes;
+} trmi_way;
+enum { TRMI_WAY_PARTS = 1, TRMI_WAY_AGAIN = 2, TRMI_WAYS = 4 };
+trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy, int way, double gradient);
+
 /* The cheapest plan for given weights: least B + w G + lambda M.   *marginals (may be NULL): [nodes][strategies]
  * in the arena, the cheapest whole with that strategy. */
 trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err);
+/* Time (B + w G) against memory of all plans (plan/solve_front.h). limit 0: the whole curve, else the fastest plan within it.
+ * *points: choices of out->points, in the arena. */
+trm_status trmi_space_front(const trmi_space *space, double gradient, double limit, trmi_arena *arena, trmi_front *out,
+                            trmi_choice **points, trm_error *err);
 /* The same among the plans in which `node` has this strategy. */
 trm_status trmi_space_solve_with(const trmi_space *space, const trmi_weights *weights, int32_t node, int32_t strategy,
                                  trmi_choice *out, trmi_solution *solution, trm_error *err);
 
 typedef struct trmi_measure {
     double step;      /* seconds, by event simulation */
-    double compute, redistribute, exchange, gather, update, overhead;
+    double compute, redistribute, exchange, gather, again, update, overhead;
     double blocking;  /* B: their sum */
     double gradient;  /* G: all buckets one behind the other */
     double exposed;   /* of G */
@@ -262,8 +282,10 @@ typedef struct trmi_found {
     int32_t solves;
     trmi_candidate baselines[TRMI_BASELINES + 1]; /* and the user's, if given; name NULL: not there */
     int32_t baselines_count;
-    trmi_candidate frontier[TRMI_CANDIDATES]; /* falling memory, rising time */
+    trmi_candidate frontier[TRMI_CANDIDATES]; /* falling memory, rising time: of all points some that lie apart */
     int32_t frontier_count;
+    trmi_front front;   /* its proof: all points by B + w G, slack, stretches left open; count 0: not asked */
+    bool proved_within; /* with a limit: the bound is that of exact lists, not Lagrange's alone */
     trmi_candidate least_memory; /* choice.strategy NULL when not asked */
     trmi_runner_up *runners;     /* [nodes] */
     bool infeasible;             /* nothing fits: best is the plan of least memory */

@@ -107,6 +107,7 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
                                                                   : "n";
         out->strategy[n] = wish(s, n, wishes);
         out->parts[n] = baseline == TRMI_BASELINE_OPTIMIZER;
+        out->again[n] = 0;
         char first = trmi_space_class_of(s, n)->strategies[out->strategy[n]].letters[0];
         special = special || (head && first == 'k') || (baseline == TRMI_BASELINE_SPATIAL && first == 'h');
     }
@@ -151,6 +152,7 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     }
     by_weight(s, order);
     memset(out->parts, 0, (size_t)s->nodes_count);
+    memset(out->again, 0, (size_t)s->nodes_count);
     memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
     for (int32_t axis = 0; axis < s->mesh.axes; axis++) {
         memcpy(before, out->strategy, (size_t)s->nodes_count * sizeof *before);
@@ -218,6 +220,7 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
         bool pinned = s->nodes[n].pinned >= 0;
         out->strategy[n] = pinned ? 0 : -1;
         out->parts[n] = 0;
+        out->again[n] = 0;
         decided += pinned;
     }
     for (int32_t n = 0; decided == 0 && n < s->nodes_count; n++) {

@@ -193,6 +193,9 @@ static void forward(walk *w) {
         for (; e < s->edges_count && s->edges[e].to == n; e++) {
             const trmi_space_edge *edge = &s->edges[e];
             int32_t output = s->graph->values[edge->value].output;
+            const float *bytes = s->bytes[edge->table];
+            int64_t at = (int64_t)w->choice->strategy[edge->from] * trmi_space_class_of(s, n)->count + w->choice->strategy[n];
+            w->m->kept_bytes += bytes != NULL ? (double)bytes[at] : 0;
             redistribute(w, n, TRMI_FORWARD, edge->value, "input", &strategy_of(w, edge->from)->outputs[output],
                          &strategy->inputs[edge->input]);
         }
@@ -200,7 +203,7 @@ static void forward(walk *w) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         spend(w, &w->m->compute, (trmi_event){.kind = TRMI_EVENT_OP, .node = n, .phase = TRMI_FORWARD,
                                               .seconds = c->forward[w->choice->strategy[n]]});
-        w->m->kept_bytes += c->kept[w->choice->strategy[n]];
+        w->m->kept_bytes += c->kept[w->choice->strategy[n]] - (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
     }
 }
 
@@ -212,6 +215,10 @@ static void backward(walk *w) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         if (s->nodes[n].backward_count > 0) {
             exchange(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
+        }
+        if (w->choice->again[n]) { /* at the latest: its first reader in backward runs a little earlier */
+            spend(w, &w->m->again, (trmi_event){.kind = TRMI_EVENT_OP, .node = n, .phase = TRMI_BACKWARD, .what = "again",
+                                                .seconds = c->again[w->choice->strategy[n]]});
         }
         spend(w, &w->m->compute, (trmi_event){.kind = TRMI_EVENT_OP, .node = n, .phase = TRMI_BACKWARD,
                                               .seconds = c->backward[w->choice->strategy[n]]});
@@ -333,7 +340,7 @@ static trm_status run(walk *w, trm_error *err) {
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;
-    m->blocking = m->compute + m->redistribute + m->exchange + m->gather + m->update + m->overhead;
+    m->blocking = m->compute + m->redistribute + m->exchange + m->gather + m->again + m->update + m->overhead;
     m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
     m->step = w->now;
     free(w->items);

@@ -1,8 +1,8 @@
-/* The search: bounds by a sweep of mu, memory by a sweep of lambda, then what is simulated fastest.
+/* The search: bounds by a sweep of mu, memory by exact lists, then what is simulated fastest.
  *
  *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
  *          least over all plans: bounds the step from below; its plan: a candidate
- *      ... + lambda M                    where a limit binds: bound - lambda limit still holds */
+ *      the same within a limit, and the whole curve of time against memory: plan/solve_front.h */
 #include "plan/search.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MU_STEPS = 9, BISECTIONS = 18, FRONTIER_STEPS = 10 };
+enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
 
 typedef struct run {
     const trmi_space *s;
@@ -60,11 +60,20 @@ static trm_status add(run *r, const char *name, const trmi_choice *choice, int32
     return TRM_OK;
 }
 
-static trm_status solve(run *r, double mu, double lambda, double *bound, int32_t *place) {
-    double o = r->s->costs.overlap, b = 1 - o * mu, g = 1 - o + o * mu;
-    b = b < 1e-3 ? 1e-3 : b;
-    trmi_weights w = {.gradient = g / b, .memory = lambda / b};
+/* (1 - o mu) B + (1 - o + o mu) G, as a factor on the whole and a weight on G. */
+static void weights_of(const run *r, double mu, double *factor, double *gradient) {
+    double o = r->s->costs.overlap;
+    *factor = fmax(1e-3, 1 - o * mu);
+    *gradient = (1 - o + o * mu) / *factor;
+}
+
+/* The least of all plans for one mu: a candidate, and a bound. */
+static trm_status solve(run *r, double mu) {
+    double factor;
+    int32_t place;
+    trmi_weights w = {.memory = 0};
     trmi_choice choice;
+    weights_of(r, mu, &factor, &w.gradient);
     trmi_solution solution;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
         return no_memory(r);
@@ -72,11 +81,10 @@ static trm_status solve(run *r, double mu, double lambda, double *bound, int32_t
     TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
     r->f->solve_seconds += solution.seconds;
     r->f->solves++;
-    *bound = b * (solution.lower_bound + r->s->costs.overhead) - lambda * r->o->memory_bytes;
-    TRMI_TRY(add(r, "search", &choice, place));
-    bool holds = lambda == 0 || r->o->memory_bytes > 0; /* without a limit a price of memory bounds nothing */
-    if (holds && *bound > r->f->lower_bound) {
-        r->f->lower_bound = *bound;
+    double bound = factor * (solution.lower_bound + r->s->costs.overhead);
+    TRMI_TRY(add(r, "search", &choice, &place));
+    if (bound > r->f->lower_bound) {
+        r->f->lower_bound = bound;
         r->f->weights = w;
         r->f->solution = solution;
         r->f->additive = solution.objective;
@@ -87,33 +95,28 @@ static trm_status solve(run *r, double mu, double lambda, double *bound, int32_t
 
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
-/* Which lambda makes the plan fit: doubling, then halving the interval. All plans on the way are candidates. */
-static trm_status fit_memory(run *r, double mu, double scale, bool *fits) {
-    double low = 0, high = scale, bound;
-    int32_t place = -1;
-    *fits = false;
-    for (int i = 0; i < 12 && !*fits; i++) {
-        TRMI_TRY(solve(r, mu, high, &bound, &place));
-        *fits = place >= 0 && r->pool[place].fits;
-        low = *fits ? low : high;
-        high = *fits ? high : high * 8;
+/* The fastest plan within the limit; its time bounds all that fit. */
+static trm_status within(run *r, double mu) {
+    double factor, gradient;
+    trmi_front front;
+    trmi_choice *points;
+    int32_t place;
+    weights_of(r, mu, &factor, &gradient);
+    TRMI_TRY(trmi_space_front(r->s, gradient, r->o->memory_bytes, r->arena, &front, &points, r->err));
+    r->f->solves += front.solves;
+    r->f->solve_seconds += front.seconds;
+    TRMI_TRY(add(r, front.feasible ? "search" : "least memory", &points[0], &place));
+    if (!front.feasible && place >= 0) {
+        r->f->least_memory = r->pool[place];
+        return TRM_OK;
     }
-    for (int i = 0; i < BISECTIONS && *fits && high - low > 1e-4 * high; i++) {
-        double middle = low > 0 ? sqrt(low * high) : high / 8;
-        TRMI_TRY(solve(r, mu, middle, &bound, &place));
-        if (place >= 0 && r->pool[place].fits) {
-            high = middle;
-        } else {
-            low = middle;
-        }
+    double bound = factor * (front.lower_bound + r->s->costs.overhead);
+    if (bound > r->f->lower_bound) {
+        r->f->lower_bound = bound;
+        r->f->weights.gradient = gradient;
+        r->f->proved_within = front.open == 0;
     }
     return TRM_OK;
-}
-
-/* Price a byte at which memory and time weigh alike: where sweeps begin. */
-static double lambda_scale(const run *r) {
-    const trmi_measure *m = &r->pool[0].measure;
-    return m->bytes > 0 ? 1e-2 * m->step / m->bytes : 1e-12;
 }
 
 static int by_memory(const void *a, const void *b) {
@@ -140,31 +143,40 @@ static void frontier(run *r) {
     qsort(f->frontier, (size_t)f->frontier_count, sizeof f->frontier[0], by_memory);
 }
 
-static trm_status memory(run *r, double mu) {
-    double bound, scale = lambda_scale(r);
-    int32_t place;
-    bool any = false, fits = true;
-    for (int32_t i = 0; i < r->pool_count; i++) {
-        any = any || r->pool[i].fits;
-    }
-    const trmi_candidate *fastest = &r->pool[0];
-    for (int32_t i = 1; i < r->pool_count; i++) {
-        fastest = r->pool[i].measure.step < fastest->measure.step ? &r->pool[i] : fastest;
-    }
-    if (r->o->memory_bytes > 0 && (!any || !fastest->fits)) {
-        TRMI_TRY(fit_memory(r, mu, scale, &fits));
-    }
-    for (int i = 0; r->o->frontier && i < FRONTIER_STEPS; i++) {
-        TRMI_TRY(solve(r, mu, scale * pow(4, i - 3), &bound, &place));
-    }
-    if (!fits || r->o->frontier) {
-        double lambda = scale * 1e9; /* memory before anything else */
-        TRMI_TRY(solve(r, mu, lambda, &bound, &place));
-        if (place >= 0) {
-            r->f->least_memory = r->pool[place];
+/* The whole curve is found; of its points those are kept as candidates that lie apart in memory. */
+static trm_status trace_frontier(run *r, double mu) {
+    double factor, gradient;
+    trmi_choice *points;
+    trmi_front *front = &r->f->front;
+    weights_of(r, mu, &factor, &gradient);
+    TRMI_TRY(trmi_space_front(r->s, gradient, 0, r->arena, front, &points, r->err));
+    double most = front->points[0].memory, apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
+    for (int32_t i = 0; i < front->count; i++) {
+        int32_t place;
+        if (front->points[i].memory <= next || i == front->count - 1) {
+            TRMI_TRY(add(r, "frontier", &points[i], &place));
+            next = front->points[i].memory / apart;
+            if (i == front->count - 1 && place >= 0) {
+                r->f->least_memory = r->pool[place];
+            }
         }
     }
     return TRM_OK;
+}
+
+static trm_status memory(run *r, bool sweep) {
+    bool binds = false;
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        binds = binds || !r->pool[i].fits;
+    }
+    /* One mu binds where nothing overlaps; otherwise its ends and its middle. */
+    for (int i = 0; r->o->memory_bytes > 0 && binds && i < (sweep ? 3 : 1); i++) {
+        TRMI_TRY(within(r, sweep ? i / 2.0 : 0));
+        if (r->f->least_memory.choice.strategy != NULL) {
+            break;
+        }
+    }
+    return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
 }
 
 /* ---- all ------------------------------------------------------------------------------------------------------ */
@@ -195,14 +207,13 @@ static trm_status baselines(run *r) {
 }
 
 static trm_status propose(run *r) {
-    double bound;
     int32_t place;
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
         bool sweep = r->s->costs.overlap > 0;
         for (int i = 0; i < (sweep ? MU_STEPS : 1); i++) {
-            TRMI_TRY(solve(r, sweep ? (double)i / (MU_STEPS - 1) : 0, 0, &bound, &place));
+            TRMI_TRY(solve(r, sweep ? (double)i / (MU_STEPS - 1) : 0));
         }
-        return memory(r, r->s->costs.overlap > 0 ? 0.5 : 0);
+        return memory(r, sweep);
     }
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {

@@ -14,17 +14,20 @@ static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "
 bool trmi_choice_open(trmi_choice *c, const trmi_space *s, trmi_arena *arena) {
     c->strategy = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *c->strategy);
     c->parts = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
-    return c->strategy != NULL && c->parts != NULL;
+    c->again = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
+    return c->strategy != NULL && c->parts != NULL && c->again != NULL;
 }
 
 void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *s) {
     memcpy(to->strategy, from->strategy, (size_t)s->nodes_count * sizeof *to->strategy);
     memcpy(to->parts, from->parts, (size_t)s->nodes_count);
+    memcpy(to->again, from->again, (size_t)s->nodes_count);
 }
 
 bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *s) {
     return memcmp(a->strategy, b->strategy, (size_t)s->nodes_count * sizeof *a->strategy) == 0 &&
-           memcmp(a->parts, b->parts, (size_t)s->nodes_count) == 0;
+           memcmp(a->parts, b->parts, (size_t)s->nodes_count) == 0 &&
+           memcmp(a->again, b->again, (size_t)s->nodes_count) == 0;
 }
 
 trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_shard_plan **out, trm_error *err) {
@@ -39,6 +42,9 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
         trmi_shard_loops(s->graph, op, letters, NULL);
         if (letters[0] != '\0') {
             status = trmi_shard_plan_set(plan, op->name, strategy->letters, s->nodes[n].pinned >= 0, NULL, err);
+            if (status == TRM_OK && s->nodes[n].repeats) {
+                status = trmi_shard_plan_again(plan, op->name, choice->again[n] ? TRMI_AGAIN_YES : TRMI_AGAIN_NO, err);
+            }
         }
         for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
             const trmi_op *from = op->inputs[i] != 0 ? &s->graph->ops[s->graph->values[op->inputs[i]].op] : NULL;
@@ -74,6 +80,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
         const trmi_space_class *c = trmi_space_class_of(s, n);
         const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
         out->parts[n] = has_store(s, plan, op);
+        out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES;
         out->strategy[n] = line == NULL ? trmi_space_follow(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {
             out->strategy[n] = strcmp(c->strategies[i].letters, line->letters) == 0 ? i : out->strategy[n];
@@ -88,13 +95,33 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
 
 /* ---- weights -> cost graph -> choice ------------------------------------------------------------------- */
 
-static double store_cost(const trmi_store_cost *s, const trmi_weights *w) {
-    return s->blocking + w->gradient * s->gradient + w->memory * s->bytes;
+trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way, double gradient) {
+    bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN;
+    if ((parts && !s->costs.shard_stores) || (again && !(c->repeats && c->saved[i] > 0))) {
+        return (trmi_way){INFINITY, 0};
+    }
+    const trmi_store_cost *store = &c->stores[2 * i + parts];
+    return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking + gradient * store->gradient +
+                          (again ? c->again[i] : 0),
+                      store->bytes + c->kept[i] - (again ? c->saved[i] : 0)};
 }
 
-/* Parts only where they are cheaper. */
-static int best_store(const trmi_space *s, const trmi_space_class *c, int32_t i, const trmi_weights *w) {
-    return s->costs.shard_stores && store_cost(&c->stores[2 * i + 1], w) < store_cost(&c->stores[2 * i], w);
+static double weigh(const trmi_way *way, const trmi_weights *w) {
+    return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
+}
+
+/* Parts, and again, only where they are cheaper. */
+static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i, const trmi_weights *w, double *cost) {
+    int best = 0;
+    trmi_way way = trmi_space_node_way(s, c, i, 0, w->gradient);
+    *cost = weigh(&way, w);
+    for (int k = 1; k < TRMI_WAYS; k++) {
+        way = trmi_space_node_way(s, c, i, k, w->gradient);
+        double own = weigh(&way, w);
+        best = own < *cost ? k : best;
+        *cost = fmin(*cost, own);
+    }
+    return best;
 }
 
 typedef struct tables {
@@ -104,6 +131,20 @@ typedef struct tables {
     float **of_class;
     trmi_cost_edge *edges;
 } tables;
+
+/* The edge's table, memory in it at its price. */
+static const float *with_bytes(const trmi_space *s, const trmi_space_edge *e, const trmi_weights *w, trmi_arena *arena) {
+    const float *seconds = s->tables[e->table], *bytes = s->bytes[e->table];
+    if (w->memory == 0 || bytes == NULL) {
+        return seconds;
+    }
+    size_t entries = (size_t)trmi_space_class_of(s, e->from)->count * (size_t)trmi_space_class_of(s, e->to)->count;
+    float *sum = trmi_arena_alloc(arena, entries * sizeof *sum);
+    for (size_t i = 0; sum != NULL && i < entries; i++) {
+        sum[i] = seconds[i] + (float)w->memory * bytes[i];
+    }
+    return sum;
+}
 
 static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, trmi_arena *arena) {
     t->states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *t->states);
@@ -117,9 +158,9 @@ static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, t
         const trmi_space_class *c = &s->classes[k];
         float *costs = t->of_class[k] = trmi_arena_alloc(arena, (size_t)c->count * sizeof *costs);
         for (int32_t i = 0; costs != NULL && i < c->count; i++) {
-            const trmi_store_cost *store = &c->stores[2 * i + best_store(s, c, i, w)];
-            costs[i] = (float)(c->forward[i] + c->backward[i] + c->exchange[i] + w->memory * c->kept[i] +
-                               store_cost(store, w));
+            double cost;
+            (void)best_way(s, c, i, w, &cost);
+            costs[i] = (float)cost;
         }
         if (costs == NULL) {
             return false;
@@ -129,8 +170,17 @@ static bool fill_tables(const trmi_space *s, const trmi_weights *w, tables *t, t
         t->states[n] = trmi_space_class_of(s, n)->count;
         t->nodes[n] = t->of_class[s->nodes[n].group];
     }
-    for (int64_t e = 0; e < s->edges_count; e++) {
-        t->edges[e] = (trmi_cost_edge){s->edges[e].from, s->edges[e].to, s->tables[s->edges[e].table]};
+    const float **priced = trmi_arena_alloc(arena, ((size_t)s->tables_count + 1) * sizeof *priced);
+    for (int64_t e = 0; priced != NULL && e < s->edges_count; e++) {
+        const float **table = &priced[s->edges[e].table];
+        *table = *table != NULL ? *table : with_bytes(s, &s->edges[e], w, arena);
+        t->edges[e] = (trmi_cost_edge){s->edges[e].from, s->edges[e].to, *table};
+        if (*table == NULL) {
+            return false;
+        }
+    }
+    if (priced == NULL) {
+        return false;
     }
     t->graph = (trmi_cost_graph){.nodes_count = s->nodes_count, .edges_count = (int32_t)s->edges_count,
                                  .states = t->states, .nodes = t->nodes, .edges = t->edges};
@@ -194,7 +244,10 @@ static trm_status solve(const trmi_space *s, const trmi_weights *weights, const 
         status = no_plan(s, err);
     }
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
-        out->parts[n] = (uint8_t)best_store(s, trmi_space_class_of(s, n), out->strategy[n], weights);
+        double cost;
+        int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);
+        out->parts[n] = way & TRMI_WAY_PARTS;
+        out->again[n] = (way & TRMI_WAY_AGAIN) != 0;
     }
     if (status == TRM_OK && marginals != NULL) {
         status = marginals_of(s, &t, marginals, arena, err);

@@ -13,6 +13,8 @@ typedef struct building {
     trmi_space *s;
     int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
     uint8_t *moving;  /* [values] depends on a trained parameter: a gradient flows */
+    bool *repeats;    /* [ops] */
+    bool *read;       /* [values] by backward */
     trm_error *err;
 } building;
 
@@ -55,6 +57,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
         const trmi_op *back = &g->ops[node->backward[i]];
         trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
     }
+    trmi_text_printf(key, " r%d", node->read * 2 + node->repeats);
     if (node->pinned >= 0) {
         trmi_text_printf(key, " !%d", node->pinned);
     }
@@ -277,6 +280,9 @@ static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool
     return sum;
 }
 
+/* A norm whose statistics are known reads its input once instead of twice. */
+static const double apply_share = 2.0 / 3;
+
 static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_space_class *c, int32_t i) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
@@ -287,8 +293,14 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         s->costs.seconds(s->costs.context, s, node, strategy, &c->forward[i], &c->backward[i]);
     }
     c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
-    for (int32_t k = 0; k < op->outputs_count; k++) {
-        c->kept[i] += bytes_of(s, op->outputs[k], &strategy->outputs[k]);
+    for (int32_t k = 0; k < op->outputs_count; k++) { /* sums that wait for other ranks are resolved before anyone keeps them */
+        bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
+        c->kept[i] += kept ? bytes_of(s, op->outputs[k], &strategy->outputs[k]) : 0;
+    }
+    if (node->repeats) {
+        bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
+        c->saved[i] = kept ? bytes_of(s, op->outputs[0], &strategy->outputs[0]) : 0;
+        c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
         if (op->inputs[k] != 0 && maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
@@ -311,8 +323,12 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
     c->exchange = trmi_arena_alloc(&s->arena, n * sizeof *c->exchange);
     c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
+    c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
+    c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
     c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
-    if (c->forward == NULL || c->backward == NULL || c->exchange == NULL || c->kept == NULL || c->stores == NULL) {
+    c->repeats = node->repeats;
+    if (c->forward == NULL || c->backward == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
+        c->saved == NULL || c->stores == NULL) {
         return no_memory(b->err);
     }
     for (int32_t i = 0; i < c->count; i++) {
@@ -354,14 +370,18 @@ static trm_status count_nodes(building *b) {
     int32_t count = 0;
     b->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->node_of);
     b->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
-    if (b->node_of == NULL || b->moving == NULL) {
+    b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
+    b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
+    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->read == NULL) {
         return no_memory(b->err);
     }
+    trmi_shard_repeatable(g, b->repeats);
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
         for (int32_t k = 0; k < op->inputs_count; k++) {
             moves = moves || b->moving[op->inputs[k]];
+            b->read[op->inputs[k]] = b->read[op->inputs[k]] || op->phase == TRMI_BACKWARD;
         }
         for (int32_t k = 0; k < op->outputs_count; k++) {
             trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
@@ -401,6 +421,16 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
     return TRM_OK;
 }
 
+/* What backward keeps of a node: which of its outputs anything there reads. */
+static void find_read(building *b, trmi_space_node *node) {
+    const trm_graph *g = b->s->graph;
+    const trmi_op *op = &g->ops[node->op];
+    node->repeats = b->repeats[node->op];
+    for (int32_t k = 0; k < op->outputs_count; k++) {
+        node->read |= (uint8_t)(b->read[op->outputs[k]] ? 1 << k : 0);
+    }
+}
+
 static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];
     const trmi_shard_choice *choice = pins != NULL ? trmi_shard_plan_find(pins, op->name) : NULL;
@@ -428,6 +458,7 @@ static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
             trmi_space_node *node = &b->s->nodes[b->node_of[i]];
             node->op = (int32_t)i;
             TRMI_TRY(find_backward(b, node));
+            find_read(b, node);
             TRMI_TRY(pin(b, node, pins));
             TRMI_TRY(find_class(b, node));
         }
@@ -437,16 +468,41 @@ static trm_status make_nodes(building *b, const trmi_shard_plan *pins) {
 
 /* ---- edges ------------------------------------------------------------------------------------------------- */
 
+static bool room_for_table(trmi_space *s) {
+    int64_t capacity = s->tables_capacity;
+    return trmi_grow((void **)&s->tables, &capacity, s->tables_count + 1, sizeof *s->tables) &&
+           trmi_grow((void **)&s->bytes, &s->tables_capacity, s->tables_count + 1, sizeof *s->bytes);
+}
+
+/* Bytes kept beside what the maker keeps: its reader's form of the value, where backward reads that and it is another. */
+static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, float **out) {
+    trmi_space *s = b->s;
+    const trmi_space_class *from = trmi_space_class_of(s, e->from), *to = trmi_space_class_of(s, e->to);
+    *out = NULL;
+    if (!e->kept) {
+        return true;
+    }
+    float *bytes = trmi_arena_alloc(&s->arena, (size_t)from->count * (size_t)to->count * sizeof *bytes);
+    for (int32_t k = 0; bytes != NULL && k < to->count; k++) {
+        const trmi_spread *read = &to->strategies[k].inputs[e->input];
+        float own = (float)bytes_of(s, e->value, read);
+        for (int32_t i = 0; i < from->count; i++) {
+            bytes[(size_t)i * (size_t)to->count + (size_t)k] = trmi_spread_equal(&from->strategies[i].outputs[output], read) ? 0 : own;
+        }
+    }
+    *out = bytes;
+    return bytes != NULL;
+}
+
 static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     trmi_space *s = b->s;
     const trmi_value *v = &s->graph->values[e->value];
     const trmi_space_class *from = trmi_space_class_of(s, e->from), *to = trmi_space_class_of(s, e->to);
     const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
     size_t entries = (size_t)from->count * (size_t)to->count;
-    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL;
+    float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL, *bytes = NULL;
     int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
-    if (table == NULL || numbers == NULL ||
-        !trmi_grow((void **)&s->tables, &s->tables_capacity, s->tables_count + 1, sizeof *s->tables)) {
+    if (table == NULL || numbers == NULL || !kept_bytes(b, e, output, &bytes) || !room_for_table(s)) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
@@ -471,6 +527,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     }
     trmi_free(numbers);
     e->table = (int32_t)s->tables_count;
+    s->bytes[s->tables_count] = bytes;
     s->tables[s->tables_count++] = table;
     return TRM_OK;
 }
@@ -485,13 +542,22 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
         const trmi_space_edge *o = &s->edges[i];
         bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
                     s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
-                    o->gradient == e->gradient && output_of(s->graph, o->value) == output;
+                    o->gradient == e->gradient && o->kept == e->kept && output_of(s->graph, o->value) == output;
         if (same) {
             e->table = o->table;
             return TRM_OK;
         }
     }
     return fill_edge(b, e, output);
+}
+
+static bool reads(const trmi_op *op, int32_t value) {
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        if (op->inputs[i] == value) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static trm_status make_edges(building *b) {
@@ -506,6 +572,9 @@ static trm_status make_edges(building *b) {
             }
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
             e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
+            for (int32_t k = 0; k < s->nodes[n].backward_count; k++) {
+                e.kept = e.kept || reads(&g->ops[s->nodes[n].backward[k]], op->inputs[i]);
+            }
             TRMI_TRY(find_table(b, &e));
             if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1, sizeof *s->edges)) {
                 return no_memory(b->err);
@@ -548,6 +617,7 @@ void trmi_space_destroy(trmi_space *s) {
         free(s->classes);
         free(s->edges);
         free(s->tables);
+        free(s->bytes);
         free(s->prices_of);
         trmi_arena_free(&s->arena);
         trmi_free(s);

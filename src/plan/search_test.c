@@ -96,23 +96,40 @@ static void prices_are_the_routers(void **state) {
     assert_true(all > 4000 && other * 5 < all);
 }
 
-/* B + w G + lambda M of a choice, from the parts of the space. */
-static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
-    double sum = 0;
-    for (int32_t n = 0; n < s->nodes_count; n++) {
-        const trmi_space_class *c = trmi_space_class_of(s, n);
-        int32_t i = strategy[n];
-        double least = INFINITY;
-        for (int k = 0; k < 2; k++) {
-            const trmi_store_cost *t = &c->stores[2 * i + k];
-            least = fmin(least, t->blocking + w->gradient * t->gradient + w->memory * t->bytes);
-        }
-        sum += c->forward[i] + c->backward[i] + c->exchange[i] + w->memory * c->kept[i] + least;
+/* B + w G and M of node n with strategy i: parameters whole or in parts (1), output kept or made again (2). */
+static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, double gradient) {
+    const trmi_space_class *c = trmi_space_class_of(s, n);
+    const trmi_store_cost *t = &c->stores[2 * i + (way & 1)];
+    trmi_way cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking + gradient * t->gradient, c->kept[i] + t->bytes};
+    if (way & 2) {
+        cost.seconds = c->saved[i] > 0 ? cost.seconds + c->again[i] : INFINITY;
+        cost.bytes -= c->saved[i];
     }
+    return cost;
+}
+
+static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
+    trmi_way sum = {0, 0};
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *edge = &s->edges[e];
-        sum += (double)s->tables[edge->table][(int64_t)strategy[edge->from] * trmi_space_class_of(s, edge->to)->count +
-                                              strategy[edge->to]];
+        int64_t at = (int64_t)strategy[edge->from] * trmi_space_class_of(s, edge->to)->count + strategy[edge->to];
+        sum.seconds += (double)s->tables[edge->table][at];
+        sum.bytes += s->bytes[edge->table] != NULL ? (double)s->bytes[edge->table][at] : 0;
+    }
+    return sum;
+}
+
+/* B + w G + lambda M of a choice, from the parts of the space. */
+static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_weights *w) {
+    trmi_way edges = edges_cost(s, strategy);
+    double sum = edges.seconds + w->memory * edges.bytes;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        double least = INFINITY;
+        for (int k = 0; k < 4; k++) {
+            trmi_way way = node_cost(s, n, strategy[n], k, w->gradient);
+            least = fmin(least, way.seconds + w->memory * way.bytes);
+        }
+        sum += least;
     }
     return sum;
 }
@@ -211,6 +228,88 @@ static void equal_to_brute_force(void **state) {
     }
     print_message("%lld plans looked at, %lld operators store in parts\n", (long long)looked, (long long)parts);
     assert_true(looked > 20000 && parts > 20);
+}
+
+/* Every way of each operator beside a strategy for each: the fastest within two limits. */
+static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient, const double limit[2], double best[2]) {
+    trmi_way ways[8][4], edges = edges_cost(s, strategy);
+    int32_t way[8] = {0}, count[8] = {0}, v;
+    for (v = 0; v < s->nodes_count; v++) {
+        for (int k = 0; k < 4; k++) {
+            ways[v][count[v]] = node_cost(s, v, strategy[v], k, gradient);
+            count[v] += ways[v][count[v]].seconds < INFINITY;
+        }
+    }
+    do {
+        trmi_way sum = edges;
+        for (v = 0; v < s->nodes_count; v++) {
+            sum.seconds += ways[v][way[v]].seconds;
+            sum.bytes += ways[v][way[v]].bytes;
+        }
+        for (int i = 0; i < 2; i++) {
+            best[i] = sum.bytes <= limit[i] * (1 + 1e-9) && sum.seconds < best[i] ? sum.seconds : best[i];
+        }
+        for (v = 0; v < s->nodes_count && ++way[v] == count[v]; v++) {
+            way[v] = 0;
+        }
+    } while (v < s->nodes_count);
+}
+
+static void fastest_within(const trmi_space *s, double gradient, const double limit[2], double best[2]) {
+    int32_t at[8] = {0}, v;
+    best[0] = best[1] = INFINITY;
+    do {
+        fastest_ways(s, at, gradient, limit, best);
+        for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
+            at[v] = 0;
+        }
+    } while (v < s->nodes_count);
+}
+
+/* Limits between the smallest and the fastest plan of small graphs: what is found is the fastest of all that fit. */
+static void limits_equal_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4"};
+    int limits = 0, proved = 0, again = 0, parts = 0;
+    for (uint64_t k = 0; k < 210; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 3], (double)(k % 3) / 2, NULL);
+        trmi_arena arena = {0};
+        trmi_front curve, within;
+        trmi_choice *points, *point;
+        double gradient = (double)(k % 4) / 2;
+        assert_true(s->nodes_count <= 5);
+        CHECK_OK(trmi_space_front(s, gradient, 0, &arena, &curve, &points, &err), err);
+        double most = curve.points[0].memory, least = curve.least_memory, bests[2];
+        const double limits_of[2] = {least + (most - least) * 0.15, least + (most - least) * 0.65};
+        fastest_within(s, gradient, limits_of, bests);
+        for (int i = 0; i < 2; i++) {
+            double limit = limits_of[i], best = bests[i];
+            CHECK_OK(trmi_space_front(s, gradient, limit, &arena, &within, &point, &err), err);
+            assert_true(within.feasible && within.points[0].memory <= limit * (1 + 1e-9));
+            assert_true(within.lower_bound <= best * (1 + 1e-5));
+            assert_true(within.points[0].time >= best * (1 - 1e-5));
+            if (within.open == 0) {
+                CHECK_CLOSE(within.points[0].time / best, 1, 1e-5);
+                double on_curve = INFINITY;
+                for (int32_t p = 0; p < curve.count; p++) {
+                    on_curve = curve.points[p].memory <= limit * (1 + 1e-9) ? fmin(on_curve, curve.points[p].time) : on_curve;
+                }
+                assert_true(curve.open > 0 || on_curve <= best * (1 + 1e-5) + curve.slack);
+                proved++;
+            }
+            limits++;
+            for (int32_t v = 0; v < s->nodes_count; v++) {
+                parts += point[0].parts[v];
+                again += point[0].again[v];
+            }
+        }
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%d limits, %d proved; %d operators store in parts, %d are made again\n", limits, proved, parts, again);
+    assert_true(proved > limits * 9 / 10 && parts > 20 && again > 20);
 }
 
 static void never_slower_than_data_parallel(void **state) {
@@ -399,6 +498,7 @@ int main(void) {
         cmocka_unit_test(prices_are_the_routers),
         cmocka_unit_test(no_other_plan_is_cheaper),
         cmocka_unit_test(equal_to_brute_force),
+        cmocka_unit_test(limits_equal_brute_force),
         cmocka_unit_test(never_slower_than_data_parallel),
         cmocka_unit_test(an_axis_more_is_never_slower),
         cmocka_unit_test(memory_limits_are_kept_and_bounded),

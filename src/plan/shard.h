@@ -213,12 +213,24 @@ trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, cons
 
 /* ---- plan ------------------------------------------------------------------------------------------------- */
 
+/* Is the first output of an operator kept for backward, or made again there? */
+typedef enum trmi_again {
+    TRMI_AGAIN_RULE, /* as the back-end's pass has it (plan/pass_recompute.c) */
+    TRMI_AGAIN_YES,
+    TRMI_AGAIN_NO
+} trmi_again;
+/* Which operators of a training graph can be made again: those whose first output backward reads, which are functions of
+ * what backward finds anyway (leaves, values that it reads and that are not made again themselves). Of a chain, every other.
+ *   out  can[graph->ops_count] */
+void trmi_shard_repeatable(const trm_graph *graph, bool *can);
+
 /* Letters of one forward operator. Operators without a line follow: the strategy that is cheapest from
  * where their inputs are. */
 typedef struct trmi_shard_choice {
     const char *op;                   /* name in the training graph */
     char letters[TRMI_MESH_AXES + 1];
     bool pinned;                      /* by the user: the search must keep it */
+    trmi_again again;
     bool has_output;                  /* the result is brought to `output` before anyone reads it */
     trmi_spread output;
 } trmi_shard_choice;
@@ -247,12 +259,14 @@ trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char
                                const trmi_spread *output, trm_error *err);
 trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const trmi_spread *spread,
                                  trm_error *err);
+/* Of an operator that has a line. */
+trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again, trm_error *err);
 const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const char *op);
 /* Every operator that has a loop 'n' cut by all axes: data parallel (with batch-norm over all ranks). */
 trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh, trmi_shard_plan **out,
                                    trm_error *err);
 
-/* Text: lines "trireme-plan 1", "mesh a=2xb=4", "graph 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [pinned]",
+/* Text: lines "trireme-plan 1", "mesh a=2xb=4", "graph 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]",
  * "store NAME SPREAD", comments after '#'; stable names, sorted as the graph is.
  *   owns   the text is freed by trm_string_free
  *   error  CORRUPT with line, found, expected; INVALID from check */

@@ -4,6 +4,7 @@
  *      mesh 2x4
  *      graph 0f3a...                     of the graph it was made for; without it, any graph
  *      op fc k. -> R,R pinned            letters by mesh axis; result brought to a spread; kept by searches
+ *      op norm1 nn again                 its result is made again in backward (kept: never; neither: as the back-end likes)
  *      store fc.weight S0,R              between steps
  *
  * Names write blanks, '#' and '%' as %20, %23, %25. */
@@ -68,8 +69,18 @@ trm_status trmi_shard_plan_set(trmi_shard_plan *plan, const char *op, const char
     }
     snprintf(choice->letters, sizeof choice->letters, "%s", letters);
     choice->pinned = pinned;
+    choice->again = TRMI_AGAIN_RULE;
     choice->has_output = output != NULL;
     choice->output = output != NULL ? *output : (trmi_spread){{0}, {0}};
+    return TRM_OK;
+}
+
+trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again, trm_error *err) {
+    trmi_shard_choice *choice = (trmi_shard_choice *)(uintptr_t)trmi_shard_plan_find(plan, op);
+    if (choice == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has no line in the plan", op);
+    }
+    choice->again = again;
     return TRM_OK;
 }
 
@@ -154,7 +165,7 @@ static const trmi_op *op_named(const trm_graph *graph, const char *name) {
     return NULL;
 }
 
-trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, trm_error *err) {
+static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, const bool *can, trm_error *err) {
     char text[64];
     if (trmi_mesh_ranks(&plan->mesh) != ranks) {
         return TRMI_FAIL(err, TRM_INVALID, "the plan is for mesh %s of %d ranks, this job has %d",
@@ -184,6 +195,10 @@ trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *g
                              trmi_mesh_text(&plan->mesh, text, sizeof text), letters);
         }
         const trmi_value *v = trmi_output_of(graph, op, 0);
+        if (c->again == TRMI_AGAIN_YES && !can[op - graph->ops]) {
+            return TRMI_FAIL(err, TRM_INVALID, "the plan makes '%.80s' (%s) again, which is not possible: backward does not read it, "
+                             "or what it is made of is not kept, or it changes a state", c->op, trmi_op_def_of(op)->name);
+        }
         if (c->has_output && !trmi_spread_fits(&plan->mesh, &v->shape, &c->output)) {
             return TRMI_FAIL(err, TRM_INVALID, "the plan brings '%.80s' to %s, which its shape does not allow", c->op,
                              trmi_spread_text(&plan->mesh, &c->output, text, sizeof text));
@@ -201,6 +216,17 @@ trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *g
         }
     }
     return TRM_OK;
+}
+
+trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, trm_error *err) {
+    bool *can = trmi_alloc((size_t)graph->ops_count);
+    if (can == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to check a plan");
+    }
+    trmi_shard_repeatable(graph, can);
+    trm_status status = check(plan, graph, ranks, can, err);
+    trmi_free(can);
+    return status;
 }
 
 /* ---- text --------------------------------------------------------------------------------------------------------- */
@@ -230,7 +256,8 @@ char *trmi_shard_plan_text(const trmi_shard_plan *plan) {
         if (c->has_output) {
             trmi_text_printf(&text, " -> %s", trmi_spread_text(&plan->mesh, &c->output, word, sizeof word));
         }
-        trmi_text_printf(&text, "%s\n", c->pinned ? " pinned" : "");
+        trmi_text_printf(&text, "%s%s\n", c->again == TRMI_AGAIN_YES ? " again" : c->again == TRMI_AGAIN_NO ? " kept" : "",
+                         c->pinned ? " pinned" : "");
     }
     for (int64_t i = 0; i < plan->stores_count; i++) {
         trmi_text_printf(&text, "store ");
@@ -251,7 +278,7 @@ typedef struct reader {
     bool has_mesh;
 } reader;
 
-enum { WORDS = 6 };
+enum { WORDS = 7 };
 
 /* Splits a line at blanks, up to '#'. Returns how many words; more than WORDS count but are not kept. */
 static int split(char *line, char *words[WORDS]) {
@@ -305,7 +332,7 @@ static trm_status bad_spread(const reader *r, trm_error *err) {
 }
 
 static trm_status read_op(reader *r, char *const *words, int count, trm_error *err) {
-    static const char form[] = "op NAME LETTERS [-> SPREAD] [pinned]";
+    static const char form[] = "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]";
     char name[NAME_LIMIT];
     trm_error local;
     err = err != NULL ? err : &local;
@@ -313,7 +340,12 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
         return bad_line(r, form, err);
     }
     bool pinned = strcmp(words[count - 1], "pinned") == 0;
-    int rest = count - 3 - pinned;
+    const char *last = words[count - 1 - pinned];
+    trmi_again again = count - pinned < 4            ? TRMI_AGAIN_RULE
+                       : strcmp(last, "again") == 0 ? TRMI_AGAIN_YES
+                       : strcmp(last, "kept") == 0  ? TRMI_AGAIN_NO
+                                                    : TRMI_AGAIN_RULE;
+    int rest = count - 3 - pinned - (again != TRMI_AGAIN_RULE);
     trmi_spread spread;
     if ((rest != 0 && rest != 2) || (rest == 2 && strcmp(words[3], "->") != 0)) {
         return bad_line(r, form, err);
@@ -328,7 +360,8 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
     if (trmi_shard_plan_find(r->plan, name) != NULL) {
         return bad_line(r, "one line an operator, this one has two", err);
     }
-    return trmi_shard_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err);
+    TRMI_TRY(trmi_shard_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err));
+    return trmi_shard_plan_again(r->plan, name, again, err);
 }
 
 static trm_status read_line(reader *r, char *line, trm_error *err) {

@@ -12,7 +12,8 @@ static const char *const seeds[] = {
     "store fc.weight S0,R\n",
     "trireme-plan 1\nmesh 2x2x2\nop a n.+ -> P+,R,Pmax\nop b ... pinned\nstore w S0.1,S0.0,R\n",
     "trireme-plan 1\nmesh host=2xlocal=4\n\n# nothing else\n",
-    "trireme-plan 1\nmesh 8\nop x n\nop x k\nstore y -\n"};
+    "trireme-plan 1\nmesh 8\nop x n\nop x k\nstore y -\n",
+    "trireme-plan 1\nmesh 2x2\nop norm nn again\nop a n. -> S0,R kept pinned\nop b .. again kept\n"};
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     const char *seed = seeds[(size_t)index % (sizeof seeds / sizeof seeds[0])];
