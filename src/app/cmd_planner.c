@@ -124,7 +124,7 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     }
     if (status == TRM_OK && info.infeasible) {
         status = app_fail(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
-                          (double)app->o.plan_memory / 1e9, info.memory_bytes / 1e9);
+                          (double)app->o.plan_memory / 1e9, (info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes) / 1e9);
     }
     stop(&p);
     return status;

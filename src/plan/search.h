@@ -251,9 +251,6 @@ typedef struct trmi_search_options {
     double memory_bytes; /* a rank; 0 = any */
     bool frontier;       /* the whole curve of time against memory */
     const trmi_choice *own; /* a user's plan to compare with, or NULL */
-    /* Bytes a rank that the plan really takes (compiled); NULL = the first-order sum. */
-    trm_status (*bytes)(void *context, const trmi_space *space, const trmi_choice *choice, double *out, trm_error *err);
-    void *context;
 } trmi_search_options;
 
 /* A plan with a name: a baseline, a point of the frontier, the winner. */
@@ -270,6 +267,11 @@ typedef struct trmi_runner_up {
     double price;     /* seconds; INFINITY: not known */
 } trmi_runner_up;
 
+typedef enum trmi_bound {
+    TRMI_BOUND_FREE,     /* no limit, or the best plan of all fits */
+    TRMI_BOUND_EXACT,    /* of all plans that fit, by lists of time and memory */
+    TRMI_BOUND_LAGRANGE  /* memory at a price: the lists were too long */
+} trmi_bound;
 enum { TRMI_CANDIDATES = 64 };
 typedef struct trmi_found {
     trmi_candidate best;
@@ -285,7 +287,7 @@ typedef struct trmi_found {
     trmi_candidate frontier[TRMI_CANDIDATES]; /* falling memory, rising time: of all points some that lie apart */
     int32_t frontier_count;
     trmi_front front;   /* its proof: all points by B + w G, slack, stretches left open; count 0: not asked */
-    bool proved_within; /* with a limit: the bound is that of exact lists, not Lagrange's alone */
+    trmi_bound bound;   /* what the limit of memory did to lower_bound */
     trmi_candidate least_memory; /* choice.strategy NULL when not asked */
     trmi_runner_up *runners;     /* [nodes] */
     bool infeasible;             /* nothing fits: best is the plan of least memory */

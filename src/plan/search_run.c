@@ -30,10 +30,7 @@ static trm_status no_memory(run *r) { return TRMI_FAIL(r->err, TRM_NOMEM, "no me
 
 static trm_status weigh(run *r, trmi_candidate *c) {
     TRMI_TRY(trmi_space_measure(r->s, &c->choice, &c->measure, r->err));
-    if (r->o->bytes != NULL) {
-        TRMI_TRY(r->o->bytes(r->o->context, r->s, &c->choice, &c->measure.bytes, r->err));
-    }
-    c->fits = r->o->memory_bytes <= 0 || c->measure.bytes <= r->o->memory_bytes;
+    c->fits = r->o->memory_bytes <= 0 || c->measure.bytes <= r->o->memory_bytes * (1 + 1e-9);
     return TRM_OK;
 }
 
@@ -113,8 +110,8 @@ static trm_status within(run *r, double mu) {
     double bound = factor * (front.lower_bound + r->s->costs.overhead);
     if (bound > r->f->lower_bound) {
         r->f->lower_bound = bound;
-        r->f->weights.gradient = gradient;
-        r->f->proved_within = front.open == 0;
+        r->f->weights = (trmi_weights){gradient, front.price};
+        r->f->bound = !front.binds ? TRMI_BOUND_FREE : front.open == 0 ? TRMI_BOUND_EXACT : TRMI_BOUND_LAGRANGE;
     }
     return TRM_OK;
 }

@@ -236,7 +236,10 @@ static trm_status within(front *f, trmi_front_point *fast, trmi_front_point *sma
         trmi_front_point middle;
         double lambda = slope(fast, small), line = fast->time + lambda * fast->memory, least;
         TRMI_TRY(solve(f, 1, lambda, &middle, &least));
-        bound = fmax(bound, least - lambda * limit);
+        if (least - lambda * limit > bound) {
+            bound = least - lambda * limit;
+            f->f->price = lambda;
+        }
         if (middle.time + lambda * middle.memory >= line * (1 - same)) {
             break;
         }
@@ -288,6 +291,7 @@ static trm_status run(front *f) {
     TRMI_TRY(ends(f, &fast, &small));
     f->f->least_memory = small.memory;
     f->f->feasible = f->o.limit <= 0 || small.memory <= f->o.limit;
+    f->f->binds = f->o.limit > 0 && fast.memory > f->o.limit;
     f->f->lower_bound = fast.time;
     if (f->o.limit <= 0) {
         TRMI_TRY(keep(f, &fast));

@@ -55,6 +55,8 @@ typedef struct trmi_front {
     double open_gap;    /* most that a choice there may be faster than the point that fits */
     double lower_bound; /* time of every choice within the limit */
     double least_memory;
+    double price;       /* of memory, in time, where the limit binds: the lambda of the best bound */
+    bool binds;         /* the fastest choice of all is not within the limit */
     bool feasible;      /* something is within the limit; otherwise the point is that of least memory */
     int32_t solves;
     int64_t work;

@@ -161,8 +161,7 @@ static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontie
         trm_error no;
         given = trmi_space_choice(m->space, p->given, &own, &no) == TRM_OK ? &own : NULL;
     }
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes,
-                                         .frontier = frontier, .own = given};
+    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p), .frontier = frontier, .own = given};
     return trmi_search(m->space, &options, &p->arena, &m->found, err);
 }
 
@@ -176,17 +175,46 @@ static void choose_mesh(trm_planner *p) {
     }
 }
 
+static trm_status search_meshes(trm_planner *p, trm_error *err) {
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < p->meshes_count; i++) {
+        TRMI_TRY(search_mesh(p, &p->meshes[i], false, err));
+    }
+    choose_mesh(p);
+    p->search_seconds = trmi_os_now() - begin;
+    return TRM_OK;
+}
+
+static void compile_best(trm_planner *p) {
+    trm_error no;
+    const trmi_planned_mesh *best = trmi_planner_best(p);
+    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS &&
+                    trmi_planner_compiled(p, best->space, &best->found.best.choice, &p->compiled_bytes, &no) == TRM_OK;
+    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
+}
+
+/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond is kept off the limit. */
+static trm_status respect_limit(trm_planner *p, trm_error *err) {
+    double limit = (double)p->options.memory_bytes;
+    for (int i = 0; i < ROUNDS && limit > 0; i++) {
+        compile_best(p);
+        const trmi_found *f = &trmi_planner_best(p)->found;
+        double beyond = p->compiled_bytes - f->best.measure.bytes;
+        if (p->compiled_bytes <= limit || f->infeasible || beyond <= p->beyond) {
+            break;
+        }
+        p->beyond = beyond;
+        TRMI_TRY(search_meshes(p, err));
+    }
+    return TRM_OK;
+}
+
 /* Searches, measures what the found plans and data parallel use, searches again. */
 static trm_status search(trm_planner *p, trm_error *err) {
     bool measure = p->costs.probe != NULL;
     for (p->rounds = 1;; p->rounds++) {
         int32_t news = 0;
-        double begin = trmi_os_now();
-        for (int32_t i = 0; i < p->meshes_count; i++) {
-            TRMI_TRY(search_mesh(p, &p->meshes[i], false, err));
-        }
-        choose_mesh(p);
-        p->search_seconds = trmi_os_now() - begin;
+        TRMI_TRY(search_meshes(p, err));
         const trmi_found *first = &p->meshes[0].found;
         if (measure && p->probe.footprint == 0 && first->baselines_count > 0) { /* set once: a rank's data-parallel step */
             p->probe.footprint = (int64_t)first->baselines[0].measure.bytes;
@@ -200,6 +228,7 @@ static trm_status search(trm_planner *p, trm_error *err) {
             break;
         }
     }
+    TRMI_TRY(respect_limit(p, err));
     return p->options.no_frontier ? TRM_OK : search_mesh(p, &p->meshes[p->best], true, err);
 }
 
@@ -342,11 +371,8 @@ static trm_status finish(trm_planner *p, trm_error *err) {
     if (!p->options.no_frontier && p->mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
-    trm_error no;
-    const trmi_planned_mesh *best = trmi_planner_best(p);
-    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS && trmi_planner_compiled(p, best->space, &best->found.best.choice, &p->compiled_bytes, &no) == TRM_OK;
-    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
-    return TRM_OK;
+    compile_best(p);
+    return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
 }
 
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,

@@ -29,6 +29,13 @@ typedef struct trmi_flip {
     char to[96];       /* what the plan becomes */
 } trmi_flip;
 
+/* Where nothing fits: what would. 0: nothing was found. */
+typedef struct trmi_way_out {
+    int64_t batch; /* global */
+    int32_t ranks;
+    double batch_step, ranks_step;
+} trmi_way_out;
+
 struct trm_planner {
     trmi_arena arena;
     trm_model_options model;
@@ -52,9 +59,16 @@ struct trm_planner {
     int32_t others_count;
     double search_seconds, total_seconds;
     double compiled_bytes; /* of rank 0's program of the best plan; 0: not compiled */
+    double beyond;         /* bytes that compiled programs take more than the search counts: kept off its limit */
+    trmi_way_out way_out;
 };
 
 static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
+/* Bytes a rank that the search may use; 0 = any. */
+static inline double trmi_planner_limit(const trm_planner *p) {
+    double limit = (double)p->options.memory_bytes;
+    return limit > 0 && limit > p->beyond + 1 ? limit - p->beyond : limit > 0 ? 1 : 0;
+}
 /* The whole training graph of a global batch of `batch`, with `classes` classes (0 = as they are). */
 trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_error *err);
 /* planner_classes.c: of the last linear operator of a forward graph; 0: there is none. And with another number of them. */
@@ -67,6 +81,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                               trm_error *err);
 /* "data parallel", "n", "n:98% k:2%": the cuts of a plan by work. */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text, size_t size);
+trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 
 #endif

@@ -14,7 +14,7 @@ enum { STEPS = 5, HALVINGS = 5 };
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text, size_t size) {
     char letters[16][TRMI_MESH_AXES + 1];
     double work[16] = {0}, all = 0;
-    int count = 0, parts = 0;
+    int count = 0, parts = 0, again = 0;
     for (int32_t n = 0; n < space->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(space, n);
         double whole = c->forward[0] + c->backward[0];
@@ -31,6 +31,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         }
         all += whole;
         parts += choice->parts[n];
+        again += choice->again[n];
     }
     size_t used = 0;
     text[0] = '\0';
@@ -47,7 +48,10 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         work[best] = 0;
     }
     if (parts > 0 && used < size) {
-        snprintf(text + used, size - used, "; parameters of %d operators in parts", parts);
+        used += (size_t)snprintf(text + used, size - used, "; parameters of %d operators in parts", parts);
+    }
+    if (again > 0 && used < size) {
+        snprintf(text + used, size - used, "; %d made again", again);
     }
 }
 
@@ -78,7 +82,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     p->links.scale_beta = what == BANDWIDTH ? 1 / factor : kept;
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
-    const trmi_search_options options = {.memory_bytes = (double)p->options.memory_bytes};
+    const trmi_search_options options = {.memory_bytes = trmi_planner_limit(p)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
         trm_error no;

@@ -73,14 +73,14 @@ static void fold_rows(report *r) {
             int32_t o = r->rows[i].node;
             double off = fabs(r->moves[o] - r->moves[n]);
             if (s->nodes[o].group == s->nodes[n].group && c->strategy[o] == c->strategy[n] &&
-                c->parts[o] == c->parts[n] && off <= 0.02 * r->moves[o] + 1e-9) {
+                c->parts[o] == c->parts[n] && c->again[o] == c->again[n] && off <= 0.02 * r->moves[o] + 1e-9) {
                 break;
             }
         }
         if (i == r->rows_count) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
             r->rows[r->rows_count++] = (row){.node = n, .forward = k->forward[c->strategy[n]],
-                                             .backward = k->backward[c->strategy[n]], .moves = r->moves[n]};
+                                             .backward = k->backward[c->strategy[n]] + (c->again[n] ? k->again[c->strategy[n]] : 0), .moves = r->moves[n]};
         }
         r->rows[i].count++;
     }
@@ -127,7 +127,7 @@ static const char *size_text(double bytes, char text[24]) {
         bytes /= 1000;
         u++;
     }
-    snprintf(text, 24, bytes < 10 && u > 0 ? "%.2f %s" : "%.0f %s", bytes, units[u]);
+    snprintf(text, 24, "%.*f %s", u == 0 || bytes >= 100 ? 0 : bytes < 10 ? 2 : 1, bytes, units[u]);
     return text;
 }
 
@@ -161,6 +161,18 @@ static const char *runner_of(const report *r, int32_t node) {
 
 /* ---- for people ----------------------------------------------------------------------------------------------- */
 
+/* What a limit of memory does to the proof. */
+static void tell_limit(report *r) {
+    char a[24], b[24];
+    if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
+        trmi_text_printf(&r->text, "limit         %s a rank, %s of it for what the search does not count; %s\n",
+                         size_text((double)r->p->options.memory_bytes, a), size_text(r->p->beyond, b),
+                         r->m->found.bound == TRMI_BOUND_FREE    ? "it does not bind"
+                         : r->m->found.bound == TRMI_BOUND_EXACT ? "exact: every plan within it was compared, by lists of time and memory"
+                                                                 : "the bound is Lagrange's");
+    }
+}
+
 static void tell_head(report *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], plan[200];
@@ -189,6 +201,7 @@ static void tell_head(report *r) {
                          "operators, %d solves in %s\n", r->p->options.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators, (int)r->m->found.solves,
                          time_text(info.solve_seconds, b));
+        tell_limit(r);
     } else {
         trmi_text_printf(t, "proof         none: this search has no bound (--search optimal has)\n");
     }
@@ -207,17 +220,28 @@ static void tell_time(report *r) {
     char a[24], b[24], c[24], d[24], e[24], f[24], g[24];
     const trmi_measure *m = &r->measure;
     trmi_text_printf(&r->text, "\ntime          operators %s, redistribution %s, halo and statistics %s, gathering "
-                     "parameters %s, optimiser %s\n", time_text(m->compute, a), time_text(m->redistribute, b),
-                     time_text(m->exchange, c), time_text(m->gather, d), time_text(m->update, e));
+                     "parameters %s, made again %s, optimiser %s\n", time_text(m->compute, a), time_text(m->redistribute, b),
+                     time_text(m->exchange, c), time_text(m->gather, d), time_text(m->again, f), time_text(m->update, e));
     trmi_text_printf(&r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward\n",
                      time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
 }
 
+static bool has_parameters(const report *r, int32_t node) {
+    const trm_graph *g = r->m->space->graph;
+    const trmi_op *op = trmi_space_op(r->m->space, node);
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        if (op->inputs[i] != 0 && g->ops[g->values[op->inputs[i]].op].kind == TRMI_OP_PARAMETER) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void tell_operators(report *r) {
-    char a[24], b[24], c[24], d[24], shape[96], name[64];
+    char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
-    trmi_text_printf(&r->text, "\n%-34s %3s %-22s %-6s %10s %10s %10s  %s\n", "operator", "x", "output", "cut", "forward",
-                     "backward", "messages", "runner-up, and what the step would cost more");
+    trmi_text_printf(&r->text, "\n%-34s %3s %-22s %-7s %10s %10s %10s  %s\n", "operator", "x", "output", "cut", "forward",
+                     "backward", "messages", "runner-up, and what the step would cost more (p: parameters in parts, a: made again)");
     for (int32_t i = 0; i < r->rows_count; i++) {
         const row *o = &r->rows[i];
         const trmi_op *op = trmi_space_op(s, o->node);
@@ -226,7 +250,10 @@ static void tell_operators(report *r) {
         size_t length = strlen(op->name);
         snprintf(name, sizeof name, "%s%s", length > 33 ? "..." : "", length > 33 ? op->name + length - 30 : op->name);
         trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape);
-        trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-6s %10s %10s %10s  ", name, (int)o->count, shape, letters_of(r, o->node),
+        const trmi_choice *choice = &r->m->found.best.choice;
+        snprintf(cut, sizeof cut, "%s%s%s", letters_of(r, o->node), choice->parts[o->node] && has_parameters(r, o->node) ? " p" : "",
+                 choice->again[o->node] ? " a" : "");
+        trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-7s %10s %10s %10s  ", name, (int)o->count, shape, cut,
                          time_text(o->forward, a), time_text(o->backward, b), time_text(o->moves, c));
         if (other == NULL || !(price < INFINITY)) {
             trmi_text_printf(&r->text, "none\n");
@@ -250,6 +277,21 @@ static void tell_traffic(report *r) {
     }
 }
 
+/* What is proved about the curve. */
+static void tell_curve(report *r) {
+    char a[24];
+    const trmi_front *front = &r->m->found.front;
+    trmi_text_printf(&r->text, "\nmemory against time (kept, a rank): of %d plans that no other beats in both; ", (int)front->count);
+    if (front->open > 0) {
+        trmi_text_printf(&r->text, "in %d stretches plans between them may be up to %s faster than the next one that fits\n",
+                         (int)front->open, time_text(front->open_gap, a));
+    } else if (front->slack > 0) {
+        trmi_text_printf(&r->text, "a plan within a point's memory is faster by at most %s\n", time_text(front->slack, a));
+    } else {
+        trmi_text_printf(&r->text, "exact\n");
+    }
+}
+
 static void tell_others(report *r) {
     char a[24], b[24], plan[200];
     const trmi_found *f = &r->m->found;
@@ -269,7 +311,7 @@ static void tell_others(report *r) {
         }
     }
     if (f->frontier_count > 1) {
-        trmi_text_printf(&r->text, "\nmemory against time (first-order memory)\n");
+        tell_curve(r);
     }
     for (int32_t i = 0; i < f->frontier_count && f->frontier_count > 1; i++) {
         const trmi_candidate *c = &f->frontier[i];
@@ -322,6 +364,28 @@ static void tell_uncut(report *r) {
     }
 }
 
+/* Bytes that a node keeps for backward. */
+static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
+    return k->kept[c->strategy[n]] - (c->again[n] ? k->saved[c->strategy[n]] : 0);
+}
+
+/* The cheapest first: a smaller batch costs nothing, ranks do. */
+static void tell_way_out(report *r) {
+    char a[24];
+    const trmi_way_out *w = &r->p->way_out;
+    trmi_text *t = &r->text;
+    double needed = fmax(r->p->compiled_bytes, r->m->found.best.measure.bytes + r->p->beyond);
+    trmi_text_printf(t, "cheapest way out: ");
+    if (w->batch > 0) {
+        trmi_text_printf(t, "a batch of %lld (%lld a rank), %.4g samples/s; ", (long long)w->batch, (long long)(w->batch / r->p->ranks),
+                         (double)w->batch / w->batch_step);
+    }
+    if (w->ranks > 0) {
+        trmi_text_printf(t, "%d ranks, %.4g samples/s; ", (int)w->ranks, (double)r->p->batch / w->ranks_step);
+    }
+    trmi_text_printf(t, "a limit of %s\n", size_text(needed, a));
+}
+
 /* Operators that hold most memory; what helps. */
 static void tell_infeasible(report *r) {
     const trmi_space *s = r->m->space;
@@ -337,7 +401,7 @@ static void tell_infeasible(report *r) {
         double most_bytes = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
-            double bytes = k->kept[c->strategy[n]] + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
+            double bytes = held(k, c, n) + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
             if (!done[n] && bytes > most_bytes) {
                 most = n;
                 most_bytes = bytes;
@@ -349,18 +413,11 @@ static void tell_infeasible(report *r) {
         done[most] = true;
         const trmi_space_class *k = trmi_space_class_of(s, most);
         trmi_text_printf(&r->text, "  %-36s %s kept for backward, %s parameters and state\n", trmi_space_op(s, most)->name,
-                         size_text(k->kept[c->strategy[most]], a),
+                         size_text(held(k, c, most), a),
                          size_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
     }
     trmi_free(done);
-    const trmi_measure *m = &r->m->found.best.measure;
-    double over = m->bytes - (double)r->p->options.memory_bytes;
-    if (m->kept_bytes * 0.5 > over) {
-        trmi_text_printf(&r->text, "cheapest way out: %.0f %% of the batch\n", floor(100 * (1 - over / m->kept_bytes)));
-    } else {
-        trmi_text_printf(&r->text, "cheapest way out: about %.0f ranks, or a limit of %s\n",
-                         ceil(r->p->ranks * m->bytes / fmax(1, (double)r->p->options.memory_bytes)), size_text(m->bytes, a));
-    }
+    tell_way_out(r);
 }
 
 static void tell(report *r) {
@@ -395,6 +452,7 @@ static void json_measure(trmi_text *t, const trmi_measure *m) {
     number(t, "redistribution_seconds", m->redistribute);
     number(t, "exchange_seconds", m->exchange);
     number(t, "gather_seconds", m->gather);
+    number(t, "again_seconds", m->again);
     number(t, "update_seconds", m->update);
     number(t, "gradient_seconds", m->gradient);
     number(t, "exposed_seconds", m->exposed);
@@ -429,6 +487,7 @@ static void json_operators(report *r) {
         string(t, "output", trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape));
         string(t, "strategy", k->strategies[i].letters);
         trmi_text_printf(t, ",\"in_parts\":%s", r->m->found.best.choice.parts[n] ? "true" : "false");
+        trmi_text_printf(t, ",\"again\":%s,\"repeats\":%s", r->m->found.best.choice.again[n] ? "true" : "false", k->repeats ? "true" : "false");
         number(t, "forward_seconds", k->forward[i]);
         number(t, "backward_seconds", k->backward[i]);
         number(t, "message_seconds", r->moves[n]);
@@ -480,7 +539,10 @@ static void json_lists(report *r) {
     for (int32_t i = 0; i < f->frontier_count; i++) {
         json_candidate(t, r->m->space, &f->frontier[i], f->frontier[i].name, i == 0);
     }
-    trmi_text_printf(t, "],\"flips\":[");
+    trmi_text_printf(t, "],\"frontier_points\":%d,\"frontier_exact\":%s", (int)f->front.count, f->front.open == 0 && f->front.slack == 0 ? "true" : "false");
+    number(t, "frontier_slack_seconds", f->front.slack);
+    number(t, "frontier_open_seconds", f->front.open_gap);
+    trmi_text_printf(t, ",\"flips\":[");
     for (int32_t i = 0; i < r->p->flips_count; i++) {
         const trmi_flip *o = &r->p->flips[i];
         trmi_text_printf(t, "%s{\"what\":\"%s\",\"changes\":%s", i ? "," : "", o->what, o->at > 0 ? "true" : "false");
@@ -511,6 +573,10 @@ static void tell_json(report *r) {
     number(t, "gap", r->p->mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
     number(t, "solve_seconds", info.solve_seconds);
     number(t, "search_seconds", r->p->search_seconds);
+    if (r->p->options.memory_bytes > 0) {
+        number(t, "limit_bytes", trmi_planner_limit(r->p));
+        trmi_text_printf(t, ",\"limit_exact\":%s", r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
+    }
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[\"costs of operators and messages are as "
                      "listed\",\"messages block the rank that waits for them, gradients do not\",\"no two messages of a rank "
                      "slow each other down\"]}", (int)r->m->found.solves, (long long)r->m->found.solution.branches);

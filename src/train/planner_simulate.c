@@ -71,7 +71,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
     trm_status status = found != NULL ? trmi_planner_graph(p, batch, 0, &graph, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_planner_space(p, graph, &out->mesh, &space, err) : status;
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes};
+    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
         out->step = found->objective;
@@ -120,7 +120,7 @@ static trm_status again(simulation *s, const char *what, trm_error *err) {
     trm_status status = found != NULL ? trmi_planner_space(p, p->graph, &m->mesh, &space, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = (double)p->options.memory_bytes,
+    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p),
                                          .own = &m->found.best.choice};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
