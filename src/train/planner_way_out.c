@@ -62,9 +62,6 @@ static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *e
     for (int i = 0; i < DOUBLINGS && p->way_out.ranks == 0; i++) {
         bool ok;
         grown.size[0] *= 2;
-        if (trmi_mesh_ranks(&grown) > p->batch) {
-            break;
-        }
         TRMI_TRY(fits(p, p->batch, &grown, &ok, &p->way_out.ranks_step, err));
         p->way_out.ranks = ok ? trmi_mesh_ranks(&grown) : 0;
     }
