@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, COMPILED_RANKS = 64 };
+enum { ROUNDS = 4, LIMIT_ROUNDS = 12, COMPILED_RANKS = 64 };
 
 /* ---- graph --------------------------------------------------------------------------------------------- */
 
@@ -196,14 +196,14 @@ static void compile_best(trm_planner *p) {
 /* The search counts what is kept; a program also has what lives for a moment. What it takes beyond is kept off the limit. */
 static trm_status respect_limit(trm_planner *p, trm_error *err) {
     double limit = (double)p->options.memory_bytes;
-    for (int i = 0; i < ROUNDS && limit > 0; i++) {
+    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
         compile_best(p);
         const trmi_found *f = &trmi_planner_best(p)->found;
         double beyond = p->compiled_bytes - f->best.measure.bytes;
         if (p->compiled_bytes <= limit || f->infeasible || beyond <= p->beyond) {
             break;
         }
-        p->beyond = beyond;
+        p->beyond = beyond + 1e-3 * i * limit; /* other plans take a little more than the last one */
         TRMI_TRY(search_meshes(p, err));
     }
     return TRM_OK;
