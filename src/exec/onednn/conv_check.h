@@ -287,11 +287,11 @@ static inline trm_status check_run(trmi_onednn *backend, const trmi_conv_algorit
 
 /* ---- a step of a program, by hand ------------------------------------------------------------------ */
 
+/* Each tensor is an arena of its own: an address as an offset from NULL is no legal sum, and clang makes NULL of it. */
 static inline trmi_buffer check_buffer(trm_dtype type, const int64_t dim[4], trmi_layout layout,
-                                       char *data) {
+                                       trmi_arena_id arena) {
     return (trmi_buffer){.name = "buffer", .dtype = type, .shape = trm_shape_make(4, dim),
-                         .layout = layout, .arena = TRMI_ARENA_ACTIVATION,
-                         .offset = (int64_t)(intptr_t)data};
+                         .layout = layout, .arena = arena};
 }
 
 /* Binds and runs the problem as a step; TRM_UNSUPPORTED when the back-end has no kernel. */
@@ -299,10 +299,10 @@ static inline trm_status check_run_step(trmi_backend *backend, const trmi_conv_p
                                         const conv_memory *m, trm_error *err) {
     int64_t xd[4] = {p->n, p->c, p->h, p->w}, yd[4] = {p->n, p->o, p->oh, p->ow};
     int64_t wd[4] = {p->o, p->c / p->groups, p->kh, p->kw};
-    trmi_buffer buffers[5] = {{0}, check_buffer(p->image_type, xd, p->layout, m->image),
-                              check_buffer(p->weights_type, wd, p->weights_layout, m->weights),
-                              check_buffer(p->result_type, yd, p->layout, m->result),
-                              check_buffer(TRM_FLOAT32, wd, TRMI_PLAIN, (char *)m->bias)};
+    trmi_buffer buffers[5] = {{0}, check_buffer(p->image_type, xd, p->layout, TRMI_ARENA_INPUT),
+                              check_buffer(p->weights_type, wd, p->weights_layout, TRMI_ARENA_PARAM),
+                              check_buffer(p->result_type, yd, p->layout, TRMI_ARENA_ACTIVATION),
+                              check_buffer(TRM_FLOAT32, wd, TRMI_PLAIN, TRMI_ARENA_CONSTANT)};
     static const int32_t inputs[3][3] = {{1, 2, 0}, {3, 2, 0}, {3, 1, 0}};
     static const int32_t outputs[3] = {3, 1, 2};
     static const trmi_op_kind kinds[3] = {TRMI_OP_CONV2D, TRMI_OP_CONV2D_GRAD_DATA,
@@ -325,6 +325,10 @@ static inline trm_status check_run_step(trmi_backend *backend, const trmi_conv_p
         return status;
     }
     trmi_env env = {.threads = backend->target.threads};
+    env.arena[TRMI_ARENA_INPUT] = m->image;
+    env.arena[TRMI_ARENA_PARAM] = m->weights;
+    env.arena[TRMI_ARENA_ACTIVATION] = m->result;
+    env.arena[TRMI_ARENA_CONSTANT] = (char *)m->bias;
     env.arena[TRMI_ARENA_SCRATCH] = trmi_alloc((size_t)step.scratch_bytes);
     status = kernel.run(&kernel, &env, err);
     trmi_free(env.arena[TRMI_ARENA_SCRATCH]);

@@ -96,11 +96,13 @@ static void check(const shape *given) {
     }
     void *data[] = {NULL, a, b, s->mask ? (void *)mask : bias, c};
     trm_shape shapes[] = {sa, sa, sb, s->mask ? sc : trm_shape_of(s->n), sc};
+    /* Each tensor is an arena of its own. */
+    static const trmi_arena_id arenas[] = {TRMI_ARENA_NONE, TRMI_ARENA_INPUT, TRMI_ARENA_PARAM, TRMI_ARENA_CONSTANT,
+                                        TRMI_ARENA_ACTIVATION};
     trmi_buffer buffers[5] = {{0}};
     for (int i = 1; i < 5; i++) {
         buffers[i] = (trmi_buffer){.dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i],
-                                   .arena = TRMI_ARENA_ACTIVATION,
-                                   .offset = (int64_t)(intptr_t)data[i]};
+                                   .arena = arenas[i]};
     }
     static const int32_t inputs[] = {1, 2, 3}, output = 4;
     trmi_attrs attrs = {.matmul = {.transpose_a = s->ta, .transpose_b = s->tb, .relu = s->relu,
@@ -112,6 +114,9 @@ static void check(const shape *given) {
     step.scratch_bytes = backend->target.scratch(backend->target.context, &program, &step);
     trmi_kernel kernel = {.program = &program, .step = &step};
     trmi_env env = {.threads = 2};
+    for (int i = 1; i < 5; i++) {
+        env.arena[arenas[i]] = data[i];
+    }
     trm_error err;
     CHECK_OK(backend->bind(backend, &kernel, &err), err);
     env.arena[TRMI_ARENA_SCRATCH] = trmi_alloc((size_t)step.scratch_bytes);
