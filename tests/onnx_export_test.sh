@@ -1,19 +1,12 @@
 #!/usr/bin/env bash
 # The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
-# batch too. Needs a python with onnxruntime and onnx: PYTHON, or with TRIREME_ALL_TESTS=1 a virtual
-# environment that this test makes in the build folder.
+# batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/onnx_runtime.sh makes.
 set -u
-python=${PYTHON:-/usr/bin/python3}
 have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }
-venv=${TRIREME_BUILD:?}/venv-onnx
-if ! have "$python" && [ -x "$venv/bin/python" ]; then
-    python=$venv/bin/python
-fi
-if ! have "$python" && [ "${TRIREME_ALL_TESTS:-0}" = 1 ]; then
-    python3 -m venv "$venv" && timeout 200 "$venv/bin/pip" install -q onnx onnxruntime > /dev/null 2>&1
-    python=$venv/bin/python
-fi
-have "$python" || { echo "skipped: no python with onnx and onnxruntime (PYTHON=..., or TRIREME_ALL_TESTS=1)"; exit 77; }
+for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/onnx/bin/python" ''; do
+    [ -z "$python" ] && echo "skipped: no python with onnx and onnxruntime (tools/onnx_runtime.sh makes one)" && exit 77
+    have "$python" && break
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$TRIREME_BUILD/tests/onnx_export_test" "$work" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }

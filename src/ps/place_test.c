@@ -140,7 +140,7 @@ static void come(one_worker *w, int number, int servers, trm_ps_server **server,
             .name = names[i],
             .width = WIDTH,
             .optimizer = {.rule = TRM_ROW_MOMENTUM, .learning_rate = 0.1f, .momentum = 0.9f},
-            .init = {TRM_ROW_INIT_UNIFORM, 0, 1},
+            .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1},
             .placement = p[i]};
         CHECK_OK(trm_ps_client_table(w->client, &t, &w->table[i], &err), err);
     }

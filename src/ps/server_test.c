@@ -69,7 +69,7 @@ static const trm_table_options users = {
     .name = "users",
     .width = WIDTH,
     .optimizer = {.rule = TRM_ROW_ADAGRAD, .learning_rate = 0.1f},
-    .init = {TRM_ROW_INIT_UNIFORM, 0, 1}};
+    .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
 static const trm_table_options items = {
     .name = "items", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 0.1f}};
 

@@ -84,7 +84,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
     trmi_row_table *table =
         make_at(&(trm_table_options){.width = WIDTH,
                                      .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
-                                     .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
+                                     .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 1}},
                 &one_shard, &account);
     enum { BATCH = 250, ROUNDS = 4000 };
     uint64_t keys[BATCH];
@@ -457,7 +457,7 @@ static void bad_tables_are_named(void **state) {
     }
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table;
-    trm_table_options o = {.name = "t", .width = 4, .admission = {TRM_ADMIT_PROBABILITY}};
+    trm_table_options o = {.name = "t", .width = 4, .admission = {.kind = TRM_ADMIT_PROBABILITY}};
     CHECK_FAILS(trmi_row_table_create(&o, &one_shard, &account, &table, &err), TRM_INVALID, err,
                 "probability");
     o.admission = (trm_admission){TRM_ADMIT_COUNT, .min_count = 256};
@@ -590,7 +590,7 @@ static void sixteen_bit_rows_learn_small_steps(void **state) {
                                              .dtype = (trm_dtype)dtype,
                                              .round_to_nearest = nearest == 1,
                                              .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
-                                             .init = {TRM_ROW_INIT_CONSTANT, 1, 0}},
+                                             .init = {.kind = TRM_ROW_INIT_CONSTANT, .value = 1}},
                         &one_shard, &account);
             for (uint32_t tick = 1; tick <= 4000; tick++) {
                 push_one(table, 5, 1e-4f, tick);
@@ -613,7 +613,7 @@ static void rows_are_the_same_whatever_the_shards(void **state) {
                            .dtype = TRM_BFLOAT16,
                            .seed = 11,
                            .optimizer = {.rule = TRM_ROW_ADAM, .learning_rate = 0.1f},
-                           .init = {TRM_ROW_INIT_NORMAL, 0, 0.1f},
+                           .init = {.kind = TRM_ROW_INIT_NORMAL, .scale = 0.1f},
                            .admission = {.kind = TRM_ADMIT_PROBABILITY, .probability = 0.5}};
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *one = make_at(&o, &one_shard, &account), *many[SHARDS];

@@ -93,7 +93,7 @@ static void tables_are_read_while_a_batch_waits(void **state) {
     trm_ps_client_options co = {.local = &server, .servers = 1, .ring_bytes = 1 << 15};
     CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
     trm_table_options o = {
-        .name = "t", .width = WIDTH, .init = {TRM_ROW_INIT_UNIFORM, 0, 1}, .seed = 3};
+        .name = "t", .width = WIDTH, .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}, .seed = 3};
     CHECK_OK(trm_ps_client_table(client, &o, &table, &err), err);
     CHECK_OK(trm_ps_batch_create(client, &ahead, &err), err);
     CHECK_OK(trm_ps_batch_create(client, &reader, &err), err);

@@ -123,8 +123,8 @@ static void reader_accepts_what_the_format_allows(void **state) {
         "  {\"a\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}} \n",
         "{\"a\":{\"data_offsets\":[0,1],\"shape\":[2],\"dtype\":\"F4\"}}",
         "{\"a\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}",
-        "{\"a\":{\"dtype\":\"F64\",\"shape\":[0,9],\"data_offsets\":[0,0]},"
-        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}",
+        ("{\"a\":{\"dtype\":\"F64\",\"shape\":[0,9],\"data_offsets\":[0,0]},"
+         "\"b\":{\"dtype\":\"BOOL\",\"shape\":[1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]}}"),
         "{\"\\u00e9\\ud83d\\ude00\":{\"dtype\":\"I8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
     };
     static const size_t data_bytes[] = {0, 0, 1, 1, 3, 2, 1};
