@@ -13,7 +13,10 @@ install(FILES docs/man/libtrireme.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 # What a static link needs besides the archive.
 set(TRIREME_PRIVATE_REQUIRES "jansson libturbojpeg libpng libcrypto")
 set(TRIREME_PRIVATE_LIBS "-lm -lpthread -ldl")
-if(OpenMP_C_FOUND)
+if(OpenMP_omp_LIBRARY) # clang's: by name, so that gcc can link against it, too
+  get_filename_component(omp_folder ${OpenMP_omp_LIBRARY} DIRECTORY)
+  string(APPEND TRIREME_PRIVATE_LIBS " -L${omp_folder} -lomp")
+elseif(OpenMP_C_FOUND)
   string(APPEND TRIREME_PRIVATE_LIBS " ${OpenMP_C_FLAGS}")
 endif()
 if(TRIREME_ONEDNN)

@@ -79,7 +79,33 @@ expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output 
 # ---- too little memory: a sentence with numbers, before it is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
 
-# ---- dry runs change nothing
+# ---- the guide's own numbers: 224x224, batches of 32 from all files, its rate and loss, ten epochs in sink mode
+"$trireme" data synth --output "$work/sound" --synth-train 100 --synth-test 20 --quiet > /dev/null || fail "data synth"
+"$trireme" train lenet --data "$work/sound" --exact-guide --dry-run --json > "$work/out" 2> "$work/err" || fail "--exact-guide: $(cat "$work/err")"
+grep -q '"samples":120,.*"batch_size":32,"image_size":224,.*"epochs":10,"epoch_steps":3,' "$work/out" || fail "--exact-guide: $(cat "$work/out")"
+grep -q "test set is trained on" "$work/err" || fail "--exact-guide without a warning"
+"$trireme" train lenet --data "$work/sound" --exact-guide --image-size 32 --epochs 1 --output "$work/guide" --log-every 1 --json --eval-every-epochs 0 > "$work/out" 2>&1 || fail "--exact-guide: $(cat "$work/out")"
+[ "$(grep -c '"event":"step"' "$work/out")" = 1 ] && grep -q '"learning_rate":0.01}' "$work/out" || fail "--exact-guide, sink mode: $(cat "$work/out")"
+grep -q '"optimizer":"momentum","learning_rate":0.01,"momentum":0.9[0-9]*,"weight_decay":0,"schedule":"constant",.*"loss":"expand"' \
+    "$work"/guide/ckpt-3/manifest.json || fail "--exact-guide: $(cat "$work"/guide/ckpt-3/manifest.json)"
+
+# ---- dry runs change nothing; every command that takes long has one
+for command in train eval plan simulate verify export import "data synth" "data vocabulary" "data fetch" run "bench plan" \
+    "bench split" "bench comm" "bench train" "bench ops" "bench data" "bench ps"; do
+    # shellcheck disable=SC2086
+    expect 0 "--dry-run" $command --help
+done
+for line in "plan lenet" "plan lenet -n 2" "simulate lenet -n 8" "bench plan lenet" "bench train lenet" "bench ops lenet" \
+    "bench data --data synth" "bench ps"; do
+    # shellcheck disable=SC2086
+    expect 0 "dry run: nothing was" $line --dry-run
+done
+for line in "verify lenet -n 2" "bench train lenet -n 2" "bench comm -n 2" "bench split lenet -n 2 --plans p"; do
+    # shellcheck disable=SC2086
+    expect 0 "RANK_ID=1" $line --dry-run
+done
+expect 2 "the nearest is lenet" bench ops lenett --dry-run
+json bench train lenet --dry-run
 expect 0 "nothing was trained" train lenet --data synth --output "$work/dry" --dry-run
 expect 0 "would be written" data synth --output "$work/dry" --dry-run
 expect 0 "would fetch" data fetch cifar10 --dry-run

@@ -39,10 +39,13 @@ for i in 1 7; do
 done
 # shellcheck disable=SC2086
 "$trireme" train resnet18 $args --batch-size 16 --seed 1 --json > one.json 2> err || fail "one device: $(cat err)"
+# The step is large (the loss goes from 2.36 to 2.57): the sign of one rounding error before a ReLU moves the second loss by
+# 3e-3 (seen between compilers, and instruction sets), a wrong scale or norm by more than 1e-1.
 python3 - "$(field one.json step loss)" "$(field device0/train.log0 step loss)" << 'END' || fail "8 ranks are not one device"
 import sys
 a, b = ([float(x) for x in t.split()] for t in sys.argv[1:])
-assert len(a) == len(b) == 2 and all(abs(x - y) < 1e-4 * x for x, y in zip(a, b)), (a, b)
+assert len(a) == len(b) == 2, (a, b)
+assert abs(a[0] - b[0]) < 1e-5 * a[0] and abs(a[1] - b[1]) < 1e-2 * a[1], (a, b)
 END
 
 if [ -d "$data/cifar-10-batches-bin" ]; then

@@ -58,6 +58,18 @@ train --batch-size 8 -n 2 --shard-optimizer --output run --resume > b.json || fa
 [ "$(losses a.json) $(losses b.json)" = "$(losses two.json)" ] || fail "a resumed job has other losses"
 "$trireme" eval lenet --checkpoint run --data synth --synth-test 40 > /dev/null || fail "eval of a job's checkpoint"
 
+# ---- a scheduler's early warning reaches all ranks: the step is finished and saved, 138, nobody is killed
+# shellcheck disable=SC2086
+"$trireme" train lenet $data $recipe --epochs 3000 --batch-size 8 -n 2 --output warned > warned.json 2> warned.err &
+pid=$!
+for _ in $(seq 1 400); do grep -q '"event":"step"' warned.json && break; sleep 0.05; done
+kill -USR1 $pid
+wait $pid
+got=$?
+[ $got = 138 ] || fail "SIGUSR1 to two ranks: exit $got, expected 138: $(cat warned.err)"
+ls -d warned/ckpt-* > /dev/null 2>&1 || fail "SIGUSR1 to two ranks: nothing saved: $(cat warned.err)"
+grep -qi "failed\|signal" warned.err && fail "SIGUSR1 to two ranks: not as told: $(cat warned.err)"
+
 # ---- wrong words cost nothing
 expect 2 "--bucket" train lenet --data synth --bucket wide
 expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1

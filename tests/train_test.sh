@@ -80,8 +80,8 @@ done
 train --output "$work/m" --resume --quiet --log-every 1 --metrics "$work/m/metrics.csv" > /dev/null || fail "resume with metrics"
 awk -F, '$2 == "step" { print $1 }' "$work/m/metrics.csv" | cmp - <(seq 1 36) || fail "steps in $(cat "$work/m/metrics.csv")"
 
-# ---- SIGTERM and SIGINT: finish the step, save, 143 and 130
-for signal in TERM INT; do
+# ---- SIGTERM, SIGINT, SIGUSR1: finish the step, save, 143, 130 and 138; SIGUSR2 before it: the state is told
+for signal in TERM INT USR1; do
     dir=$work/$signal
     # INT is ignored in background jobs of a script, so python sets it right again.
     # shellcheck disable=SC2086
@@ -90,10 +90,14 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)
 os.execv(sys.argv[1], sys.argv[1:])' "$trireme" train lenet $data $recipe --epochs 3000 --output "$dir" --json --log-every 1 > "$work/out" 2> "$work/err" &
     pid=$!
     for _ in $(seq 1 200); do grep -q '"event":"step"' "$work/out" && break; sleep 0.05; done
+    kill -USR2 $pid
+    for _ in $(seq 1 200); do grep -q '"event":"state","epoch":[0-9]*,"step":.*"wait_seconds"' "$work/out" && break; sleep 0.05; done
+    grep -q '"event":"state"' "$work/out" || fail "SIGUSR2: no state: $(cat "$work/err")"
     kill -$signal $pid
+    [ $signal = USR1 ] && kill -USR1 $pid 2> /dev/null # warned twice: nothing more
     wait $pid
     got=$?
-    [ $signal = TERM ] && want=143 || want=130
+    want=$((128 + $(kill -l $signal)))
     [ $got = $want ] || fail "SIG$signal: exit $got, expected $want: $(cat "$work/err")"
     tail -1 "$work/out" | grep -q '"event":"done"' || fail "SIG$signal: no done event"
     ls -d "$dir"/ckpt-* > /dev/null 2>&1 || fail "SIG$signal: nothing saved"

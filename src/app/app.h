@@ -269,9 +269,17 @@ int app_run_job(app_context *app);
  * the script's own flags are read from it, if it is there. Returns argc, and argv in *out; unchanged for
  * other commands. */
 int app_script(int argc, char **argv, char ***out);
+/* ---- dry runs (dry_run.c) ------------------------------------------------------------------------------- */
+
+/* Tells that --dry-run has left something out. Returns 0, the exit code. */
+int app_tell_dry_run(const app_context *app, const char *left_out);
+/* The same once the model, its options and its batches were found to be possible; otherwise tells why not. */
+int app_dry_run_model(app_context *app, const char *left_out);
+
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 
-/* SIGINT and SIGTERM ask the model to stop after its step; a second one ends the program at once. */
+/* SIGINT, SIGTERM and SIGUSR1 ask the model to stop after its step; a second SIGINT or SIGTERM ends the program at
+ * once. SIGUSR2 asks for the state. */
 void app_signals_begin(trm_model *model);
 struct trm_estimator;
 void app_signals_begin_job(struct trm_estimator *estimator);
@@ -280,6 +288,8 @@ void app_signals_end(void);
 void app_signals_ignore(void);
 /* 128 + the signal, 0 when there was none. */
 int app_signal_exit_code(void);
+/* SIGUSR2 has come since the last call. */
+bool app_signal_wants_state(void);
 
 /* ---- commands ------------------------------------------------------------------------------------------- */
 int app_run_train(app_context *app);

@@ -119,6 +119,9 @@ int app_run_bench_train(app_context *app) {
     if (app_is_job(app)) {
         return app_run_job(app);
     }
+    if (app->o.dry_run && app->o.ranks <= 1) {
+        return app_dry_run_model(app, "nothing was measured");
+    }
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);

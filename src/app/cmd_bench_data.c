@@ -76,6 +76,11 @@ int app_run_bench_data(app_context *app) {
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
+    if (status == TRM_OK && o->dry_run) {
+        trm_dataset_destroy(data);
+        free(seconds);
+        return app_tell_dry_run(app, "nothing was measured");
+    }
     if (status == TRM_OK) {
         status = measure_data(o, data, seconds, &err);
     }

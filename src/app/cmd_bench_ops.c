@@ -149,6 +149,9 @@ int app_run_bench_ops(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     const char *name = app->parsed.arguments[0];
+    if (app->o.dry_run) {
+        return app_dry_run_model(app, "nothing was measured");
+    }
     app_settle_data(app);
     app->o.retune = true;
     trm_status status = app_dataset_random(app, &data, &err);

@@ -60,7 +60,10 @@ int app_run_bench_plan(app_context *app) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
-    char description[1024];
+    char description[APP_DESCRIPTION_BYTES];
+    if (app->o.dry_run) {
+        return app_dry_run_model(app, "nothing was measured");
+    }
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {

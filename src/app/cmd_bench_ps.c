@@ -30,6 +30,9 @@ int app_run_bench_ps(app_context *app) {
     if (o->token_file != NULL && trm_token_read(o->token_file, token, &err) != TRM_OK) {
         return app_report(&err);
     }
+    if (o->dry_run) {
+        return app_tell_dry_run(app, "nothing was measured");
+    }
     const char *wire = o->wire == NULL ? "fp32" : o->wire;
     const trm_ps_bench_options options = {
         .rows = o->rows,

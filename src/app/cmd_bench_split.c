@@ -62,7 +62,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     trm_dataset *data = NULL;
     app_network network;
     trm_model_options model;
-    char description[1024];
+    char description[APP_DESCRIPTION_BYTES];
     app_settle_data(app);
     app->o.retune = true;
     trm_status status = app_dataset_random(app, &data, err);

@@ -66,6 +66,9 @@ int app_run_plan(app_context *app) {
     app_network network;
     const char *name = app->parsed.arguments[0];
     char *text = NULL;
+    if (app->o.dry_run) {
+        return app_dry_run_model(app, "nothing was compiled");
+    }
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {

@@ -38,7 +38,7 @@ static int64_t ranks_of(const app_options *o) {
 typedef struct planning {
     trm_dataset *data;
     app_network network;
-    char description[1024];
+    char description[APP_DESCRIPTION_BYTES];
     trm_model_options model;
     char *links, *given;
     trm_planner *planner;
@@ -136,6 +136,9 @@ int app_run_planner(app_context *app) {
     int code = 0;
     int64_t ranks = ranks_of(&app->o);
     trm_status status = TRM_OK;
+    if (app->o.dry_run) {
+        return app_dry_run_model(app, "nothing was measured or searched");
+    }
     bool here = measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
     if (app->o.plan_validate && !here) {
         status = app_fail(&err, TRM_INVALID, "--validate runs the plans on ranks of this machine: -n 2 to %d", MEASURED_RANKS);
@@ -160,6 +163,9 @@ int app_run_simulate(app_context *app) {
     trm_status status = TRM_OK;
     if (app->o.plan_mesh == NULL && !app_given(&app->parsed, "n")) {
         status = app_fail(&err, TRM_INVALID, "simulate: --mesh 64x8 (or -n 512) expected");
+    }
+    if (status == TRM_OK && app->o.dry_run) {
+        return app_dry_run_model(app, "nothing was searched or simulated");
     }
     status = status == TRM_OK ? begin(app, true, &p, &err) : status;
     if (status == TRM_OK) {

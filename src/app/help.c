@@ -91,7 +91,14 @@ static const topic TOPICS[] = {
      "    3      bad data or file\n"
      "    4      out of memory or disk\n"
      "    5      a peer failed or timed out\n"
-     "    128+n  ended by signal n; 130 (SIGINT) and 143 (SIGTERM) after the step was finished and saved\n"},
+     "    128+n  ended by signal n; 130 (SIGINT), 143 (SIGTERM), 138 (SIGUSR1) after the step was finished and saved\n"
+     "128 and above: worth trying again with --resume (Kubeflow's restartPolicy ExitCode reads them so), and 5.\n"
+     "\n"
+     "Signals of train and eval\n"
+     "    SIGTERM, SIGINT   finish the step, save, end; the second ends at once\n"
+     "    SIGUSR1           the same, as an early warning (sbatch --signal=B:USR1@120); a SIGTERM that follows is the first\n"
+     "    SIGUSR2           tell the state after this step: step, loss, speed, waiting, memory; training goes on\n"
+     "The launcher of -n hands them on to all ranks.\n"},
     {"data",
      "Data\n"
      "    --data DIR is looked into: data_batch_1.bin or test_batch.bin: CIFAR-10 in its binary form;\n"

@@ -2,6 +2,7 @@
 #include "app/app.h"
 
 #include "trireme/callbacks.h"
+#include "trireme/machine.h"
 
 #include <stdio.h>
 
@@ -26,12 +27,36 @@ static double speed_since_report(const app_report_state *r, const trm_progress *
     return seconds > 0 ? (double)(p->samples - r->reported_samples) / seconds : 0;
 }
 
+/* What SIGUSR2 asks for. */
+static void tell_state(const app_report_state *r, const trm_progress *p, double speed) {
+    char memory[32];
+    app_note("state: rank %d of %d, epoch %lld, step %lld of %lld, global step %llu, loss %.8g, last step %.1f ms, "
+             "%.0f %s/s, %.3f s of %.3f s of this epoch waited for data, peak memory %s\n", (int)app_rank(r->app),
+             (int)app_rank_count(r->app), (long long)p->epoch, (long long)p->step, (long long)p->epoch_steps,
+             (unsigned long long)p->global_step, (double)p->loss, p->step_seconds * 1e3, speed, app_unit(r->app),
+             p->wait_seconds, p->epoch_seconds, app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
+    app_json_open();
+    app_json_text("event", "state");
+    app_json_int("epoch", p->epoch);
+    app_json_int("step", p->step);
+    app_json_int("global_step", (int64_t)p->global_step);
+    app_json_real("loss", (double)p->loss);
+    app_json_real("step_seconds", p->step_seconds);
+    app_json_real("epoch_seconds", p->epoch_seconds);
+    app_json_real("wait_seconds", p->wait_seconds);
+    app_json_int("peak_bytes", trm_peak_bytes());
+    app_json_close();
+}
+
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
     r->last = *p;
     double speed = speed_since_report(r, p);
     status_line(r, p, speed);
+    if (app_signal_wants_state()) {
+        tell_state(r, p, speed);
+    }
     if (p->loss_scale != NULL && p->loss_scale->overflow) {
         app_note("epoch: %lld step: %lld, a gradient overflowed: update skipped (%lld so far), loss scale %g\n",
                  (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,

@@ -9,11 +9,19 @@
 
 static trm_model *stopping_model;
 static trm_estimator *stopping_job;
-static volatile sig_atomic_t received;
+static volatile sig_atomic_t received, state_wanted;
 
-/* Only flags: the work is done between two steps. */
+/* Only flags: the work is done between two steps. SIGUSR1 is a scheduler's early warning: it may come more than once,
+ * and the SIGTERM that follows it is the first demand, not the second. */
 static void handle(int signal_number) {
-    if (received != 0) {
+    if (signal_number == SIGUSR2) {
+        state_wanted = 1;
+        return;
+    }
+    if (received != 0 && signal_number == SIGUSR1) {
+        return;
+    }
+    if (received != 0 && received != SIGUSR1) {
         _exit(128 + signal_number);
     }
     received = signal_number;
@@ -25,14 +33,17 @@ static void handle(int signal_number) {
     }
 }
 
+static const int SIGNALS[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
 static void listen_to_signals(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++) {
+        sigaction(SIGNALS[i], &action, NULL);
+    }
 }
 
 void app_signals_begin(trm_model *model) {
@@ -50,10 +61,17 @@ void app_signals_ignore(void) {
 }
 
 void app_signals_end(void) {
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
+    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++) {
+        signal(SIGNALS[i], SIG_DFL);
+    }
     stopping_model = NULL;
     stopping_job = NULL;
 }
 
 int app_signal_exit_code(void) { return received != 0 ? 128 + received : 0; }
+
+bool app_signal_wants_state(void) {
+    bool wanted = state_wanted != 0;
+    state_wanted = 0;
+    return wanted;
+}

@@ -30,6 +30,7 @@ typedef struct job_state {
     bool killed;           /* ... the hard way */
     double ending_time;
     int stop_signal;       /* the launcher was told to stop */
+    bool warned;           /* SIGUSR1 was handed on: who ends with its code ends as told */
     bool timed_out;
     int32_t first_failed;  /* task, -1 */
     double first_failed_time;
@@ -150,6 +151,11 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     task->ended_time = trmi_os_now();
     end_text(task, text);
     trmi_launch_signal(launch, task, 0); /* notes an empty group */
+    if (job->warned && !job->ending && WIFEXITED(task->wait_status) && WEXITSTATUS(task->wait_status) == 128 + SIGUSR1) {
+        job->stop_signal = SIGUSR1;
+        job->ending = true; /* all have been told already */
+        job->ending_time = task->ended_time;
+    }
     bool told = job->ending || (job->drained && !task->trains);
     if (guilt(task) == 0) {
         return;
@@ -203,6 +209,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
         return; /* reap() looks at every round */
     }
     if (number == SIGUSR1 || number == SIGUSR2) {
+        job->warned |= number == SIGUSR1;
         tell_all(launch, number);
         return;
     }
