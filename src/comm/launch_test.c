@@ -294,7 +294,7 @@ static void signals_are_forwarded(void **state) {
     sprintf(script, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done");
     assert_int_equal(launcher_under_signal(script, SIGINT, SIGINT, &seconds), 130);
     assert_true(seconds < 8); /* the grace is 10 */
-    sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done");
+    sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; done; exit 0");
     assert_int_equal(launcher_under_signal(script, SIGUSR1, 0, &seconds), 0);
     assert_non_null(strstr(slurp("device1/train.log1"), "user"));
     assert_true(nobody_left(mark));
