@@ -304,30 +304,28 @@ static trm_status run_staged(trmi_shm *shm, const trmi_op *op, trm_error *err) {
 }
 
 /* --- all together --------------------------------------------------------------------------------- */
-static bool carries(trmi_shm *shm, const trmi_op *op, const trmi_shm_references *at, int64_t bytes) {
+static bool carries(trmi_shm *shm, const trmi_op *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
     }
-    bool reachable = at->send.region != TRMI_SHM_NOWHERE && at->recv.region != TRMI_SHM_NOWHERE;
     return op->kind != TRM_ALLREDUCE || bytes <= TRMI_SHM_CARRY_BYTES || shm->counted || !reachable;
 }
 
-static trmi_shm_references find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count) {
+/* Written from registers: a copy by way of memory would wait until all stores before it are done, and those into
+ * the slot take a cache line from the peers. */
+static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count, trmi_shm_references *out) {
     size_t bytes = trm_dtype_bytes(op->dtype);
-    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE, .recv.region = TRMI_SHM_NOWHERE};
-    if (shm->no_direct) {
-        return at;
+    trmi_shm_place send = {.region = TRMI_SHM_NOWHERE}, recv = send;
+    if (!shm->no_direct && sends(op, shm->me)) {
+        send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes, shm->one_process);
     }
-    if (sends(op, shm->me)) {
-        at.send = trmi_shm_find(shm->host, op->send, (size_t)send_count * bytes, shm->one_process);
+    if (!shm->no_direct && is_slice_kind(op->kind) && receives(op, shm->me)) {
+        recv = op->recv == op->send
+                   ? send
+                   : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes, shm->one_process);
     }
-    if (is_slice_kind(op->kind) && receives(op, shm->me)) {
-        at.recv = op->recv == op->send
-                      ? at.send
-                      : trmi_shm_find(shm->host, op->recv, (size_t)op->count * bytes,
-                                      shm->one_process);
-    }
-    return at;
+    out->send = send;
+    out->recv = recv;
 }
 
 static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
@@ -337,11 +335,12 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
     int64_t send_count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
                          : is_per_destination(op->kind) ? op->total
                                                           : op->count;
-    trmi_shm_references at = {.send.region = TRMI_SHM_NOWHERE};
+    bool reachable = false;
     if (published > TRMI_SHM_CARRY_BYTES) {
-        at = find_buffers(shm, op, send_count);
+        find_buffers(shm, op, send_count, &slot->at);
+        reachable = slot->at.send.region != TRMI_SHM_NOWHERE && slot->at.recv.region != TRMI_SHM_NOWHERE;
     }
-    if (carries(shm, op, &at, published)) {
+    if (carries(shm, op, reachable, published)) {
         slot->way = TRMI_SHM_CARRIES;
         if (op->kind != TRM_BARRIER && sends(op, shm->me) && send_count > 0) {
             memcpy(carried_data(slot, published), op->send,
@@ -350,7 +349,6 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
         return;
     }
     slot->way = TRMI_SHM_POINTS;
-    slot->at = at;
     for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
         int64_t *table = (int64_t *)(void *)slot->payload;
         table[2 * r] = op->send_offsets[r];
@@ -361,7 +359,8 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
 static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_slot *slot = trmi_shm_slot_of(shm, r, shm->posts);
-        if (slot->signature[0] != op->signature[0] || slot->signature[1] != op->signature[1]) {
+        if (r != shm->me &&
+            (slot->signature[0] != op->signature[0] || slot->signature[1] != op->signature[1])) {
             return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, slot->signature, err);
         }
         if (op->kind == TRM_ALLTOALLV) {
