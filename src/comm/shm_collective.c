@@ -111,24 +111,42 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
     }
 }
 
-/* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements. */
+/* Moves sources[] and targets[] on by `moved` bytes and sums `count` elements of them. */
+static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t count, int32_t target_count) {
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] = (const char *)shm->sources[r] + moved;
+    }
+    for (int32_t t = 0; t < target_count; t++) {
+        shm->targets[t] = (char *)shm->targets[t] + moved;
+    }
+    kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n, count, op->divisor);
+}
+
+/* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.
+ * Vectors that a core's caches hold in part are taken in blocks, from the front and from the back in turn: what the
+ * operation before left there last is met first. Longer ones in one go: blocks would only hinder fetching ahead; and
+ * with more ranks than CPUs the caches hold what another rank left. */
+enum { TURN_BLOCK_BYTES = 16384, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
+
 static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
     int64_t lines = (count + (1 << shift) - 1) >> shift;
     int64_t first = trmi_min_i64(count, lines * shm->me / shm->n << shift);
-    int64_t beyond = trmi_min_i64(count, lines * (shm->me + 1) / shm->n << shift);
-    if (first == beyond) {
+    int64_t mine = trmi_min_i64(count, lines * (shm->me + 1) / shm->n << shift) - first;
+    int64_t touched = mine * bytes * shm->n, block = mine;
+    if (mine == 0) {
         return;
     }
-    for (int32_t r = 0; r < shm->n; r++) {
-        shm->sources[r] = (const char *)shm->sources[r] + first * bytes;
+    if (!shm->counted && touched > TURN_LEAST_BYTES && touched <= TURN_MOST_BYTES) {
+        block = TURN_BLOCK_BYTES / bytes;
     }
-    for (int32_t t = 0; t < target_count; t++) {
-        shm->targets[t] = (char *)shm->targets[t] + first * bytes;
+    int64_t blocks = (mine + block - 1) / block, at = -first;
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t next = block * (shm->posts % 2 ? i : blocks - 1 - i);
+        sum_part(shm, op, (next - at) * bytes, trmi_min_i64(block, mine - next), target_count);
+        at = next;
     }
-    kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n,
-                                            beyond - first, op->divisor);
 }
 
 /* --- small ---------------------------------------------------------------------------------------- */
