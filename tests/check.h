@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "trireme/base.h"
 
@@ -27,6 +28,15 @@ static inline double check_patience(void) {
 #endif
 #endif
     return patience;
+}
+
+/* What a bound on time is to be multiplied with: 1 where each CPU has at most one to do, else how many it has (at most 10). */
+static inline double check_slack(void) {
+    double load = 0, cpus = (double)sysconf(_SC_NPROCESSORS_ONLN), slack = 1;
+    if (getloadavg(&load, 1) == 1 && load > cpus) {
+        slack = load / cpus < 10 ? load / cpus : 10;
+    }
+    return slack * check_patience();
 }
 
 /* The call succeeds; otherwise the test shows the error record. */

@@ -481,7 +481,7 @@ static void hurt(int size, int number, int mode) {
         }
         assert_non_null(strstr(contexts[r].failure, "all-reduce"));
     }
-    double most = number == SIGKILL ? 3 * patience : 3 * wait, least = number == SIGKILL ? 0 : 0.9 * wait;
+    double most = number == SIGKILL ? check_slack() : 2 * wait * check_slack(), least = number == SIGKILL ? 0 : 0.9 * wait;
     if (took > most || took < least) {
         fail_msg("took %.2f s, %.1f to %.1f expected", took, least, most);
     }

@@ -345,7 +345,7 @@ static void killed_over_tcp(void **state) {
                     fail_msg("rank %d said %s", r, contexts[r].failure);
                 }
             }
-            if (took > (number == 0 ? 2.0 : 3.0) * limit) {
+            if (took > (number == 0 ? 1.0 : 2.0) * limit * check_slack()) {
                 fail_msg("took %.2f s", took);
             }
             munmap(contexts, 4 * sizeof *contexts);

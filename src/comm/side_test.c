@@ -169,7 +169,7 @@ static void ranks_meet_in_every_place(void **state) {
         gather_on_all(ranks, 5, 200);
         double start = trmi_os_now();
         on_all(ranks, 5, leave_rank);
-        assert_true(trmi_os_now() - start < 1);
+        assert_true(trmi_os_now() - start < check_slack());
     }
 }
 
@@ -225,7 +225,7 @@ static void missing_ranks_are_named(void **state) {
         if (strstr(ranks[r].err.message, "for ranks 3, 5 of 6") == NULL) {
             fail_msg("rank %d: %s", r, ranks[r].err.message);
         }
-        assert_true(ranks[r].seconds < 2);
+        assert_true(ranks[r].seconds < 2 * check_slack());
     }
     /* nobody listens */
     prepare(ranks, 2, fresh("tcp"), 0.3);
@@ -464,7 +464,7 @@ static void first_cause_reaches_everybody(void **state) {
             assert_int_equal(err.rank, from);
             CHECK_FAILS(boot->table->barrier(boot, 5, &err), TRM_NOSPACE, err, "is full");
         }
-        assert_true(trmi_os_now() - start < 1);
+        assert_true(trmi_os_now() - start < check_slack());
         on_all(ranks, 3, leave_rank);
     }
 }
@@ -589,7 +589,7 @@ static void killed_ranks_are_named_within_a_second(void **state) {
                 assert_non_null(strstr(shared->err[r].message, text));
                 assert_non_null(strstr(shared->err[r].message, "died"));
                 assert_int_equal(shared->err[r].rank, victim);
-                assert_true(shared->seconds[r] < 1);
+                assert_true(shared->seconds[r] < check_slack());
             }
             munmap(shared, sizeof *shared);
         }
@@ -621,7 +621,7 @@ static void stopped_ranks_are_told_from_dead_ones(void **state) {
         assert_int_equal(shared->status[r], TRM_PEER);
         assert_non_null(strstr(shared->err[r].message, "rank 1 ("));
         assert_non_null(strstr(shared->err[r].message, "stopped or hung"));
-        assert_true(shared->seconds[r] > 2.5 && shared->seconds[r] < 5);
+        assert_true(shared->seconds[r] > 2.5 && shared->seconds[r] < 5 * check_slack());
     }
     kill(pids[1], SIGKILL);
     kill(pids[1], SIGCONT);
@@ -745,7 +745,7 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
         assert_non_null(strstr(shared->err[r].message, "no answer from its host"));
         assert_non_null(strstr(shared->err[r].message, r == 2 ? "rank 0 (" : "rank 2 ("));
         print_message("rank %d knew after %.1f s\n", r, shared->seconds[r]);
-        assert_true(shared->seconds[r] < 6);
+        assert_true(shared->seconds[r] < 6 * check_slack());
     }
     munmap(shared, sizeof *shared);
     unlink(token);
