@@ -1,5 +1,6 @@
 /* The row kernels in plain C, the choice among kernels, and optimiser options. */
 #include "ps/apply.h"
+#include "ps/lookup_loop.h"
 
 #include "base/cpu.h"
 #include "base/error.h"

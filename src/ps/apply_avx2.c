@@ -1,6 +1,7 @@
 /* The row kernels by AVX2, FMA and F16C. */
 #if defined(__AVX2__)
 #include "ps/apply.h"
+#include "ps/lookup_loop.h"
 
 #include "base/half.h"
 

@@ -1,6 +1,7 @@
 /* The row kernels by AVX-512. */
 #if defined(__AVX512F__)
 #include "ps/apply.h"
+#include "ps/lookup_loop.h"
 
 #include "base/half.h"
 

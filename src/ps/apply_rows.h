@@ -58,7 +58,7 @@
 #endif
 
 #define ROW(rule)                                                                                  \
-    static void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,            \
+    TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,            \
                                      const trmi_apply_args *a) {                                   \
         int32_t i = 0;                                                                             \
         LOOP_16(rule)                                                                              \
@@ -133,7 +133,7 @@ static inline float ISA_NAME(root)(float x) {
 #endif
 }
 
-static void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
+TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
                                   const trmi_apply_args *a) {
     const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
     s[0] += ISA_NAME(squares)(w, g, width, scale, decay) / (float)width;
@@ -154,6 +154,8 @@ static void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t wi
         w[i] -= (g[i] * scale + w[i] * decay) * rate;
     }
 }
+
+#include "ps/apply_update.h"
 
 static void ISA_NAME(load_float32)(const void *values, int32_t width, float *out) {
     memcpy(out, values, (size_t)width * sizeof *out);
@@ -254,6 +256,12 @@ static void ISA_NAME(add_scaled)(float *out, const float *in, float scale, int32
                   [TRM_ROW_ADAM] = ISA_NAME(row_adam),                                             \
                   [TRM_ROW_LAZY_ADAM] = ISA_NAME(row_adam),                                        \
                   [TRM_ROW_FTRL] = ISA_NAME(row_ftrl)},                                            \
+        .update = {[TRM_ROW_SGD] = ISA_NAME(update_sgd),                                           \
+                   [TRM_ROW_MOMENTUM] = ISA_NAME(update_momentum),                                 \
+                   [TRM_ROW_ADAGRAD] = ISA_NAME(update_adagrad),                                   \
+                   [TRM_ROW_ROWWISE_ADAGRAD] = ISA_NAME(update_rowwise),                           \
+                   [TRM_ROW_LAZY_ADAM] = ISA_NAME(update_adam),                                    \
+                   [TRM_ROW_FTRL] = ISA_NAME(update_ftrl)},                                        \
         .load = {[TRM_FLOAT32] = ISA_NAME(load_float32),                                           \
                  [TRM_BFLOAT16] = ISA_NAME(load_bfloat16),                                         \
                  [TRM_FLOAT16] = ISA_NAME(load_float16)},                                          \

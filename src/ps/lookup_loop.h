@@ -1,55 +1,166 @@
-/* ps/lookup_loop.h: the loop of trmi_locate. Included once by each of lookup.c, lookup_avx2.c and
- * lookup_avx512.c, which define LOCATE (the name) and MATCH(bucket, key) (a mask of equal keys,
- * free slots and bit 7 included). No guard. */
+/* ps/lookup_loop.h: the loop of ps/lookup.h, for the instruction set of the file that includes it.
+ * All of it is inlined into its callers there. */
+#ifndef TRMI_PS_LOOKUP_LOOP_H
+#define TRMI_PS_LOOKUP_LOOP_H
 
-/* The few keys that are not in their first bucket, and those that are nowhere. */
-static __attribute__((noinline)) char *locate_far(const trmi_rows *rows, uint64_t key) {
+#include "ps/lookup.h"
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define TRMI_ALWAYS static inline __attribute__((always_inline))
+
+enum {
+    TRMI_AIM_AHEAD = 64,
+    TRMI_LOCATE_AHEAD = 32,
+    TRMI_FAR_KEYS = 64,
+    TRMI_LINES_MAX = 32 /* of a record: the rest of a longer one is a stream that the core sees */
+};
+
+/* The slots whose keys are equal. */
+TRMI_ALWAYS unsigned trmi_match(const trmi_bucket *bucket, uint64_t key) {
+    unsigned mask = 0;
+#if defined(__AVX512F__)
+    mask = _mm512_cmpeq_epi64_mask(_mm512_load_si512(bucket), _mm512_set1_epi64((long long)key));
+#elif defined(__AVX2__)
+    const __m256i wanted = _mm256_set1_epi64x((long long)key);
+    for (int i = 0; i < 2; i++) {
+        __m256i four = _mm256_loadu_si256((const __m256i *)(const void *)bucket + i);
+        __m256i equal = _mm256_cmpeq_epi64(four, wanted);
+        mask |= (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(equal)) << 4 * i;
+    }
+#else
+    for (int i = 0; i < TRMI_BUCKET_SLOTS; i++) {
+        mask |= (unsigned)(bucket->key[i] == key) << i;
+    }
+#endif
+    return mask & bucket->used;
+}
+
+/* What the loop needs of the rows, in registers. */
+typedef struct trmi_look {
+    const trmi_directory_entry *directory;
+    uint32_t shift; /* of a hash without its virtual bucket, to a directory entry */
+    size_t bucket_bytes, stride;
+} trmi_look;
+
+TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
+    return (trmi_look){rows->directory, 63 - rows->depth, rows->bucket_bytes, rows->stride};
+}
+
+TRMI_ALWAYS const trmi_directory_entry *trmi_look_entry(trmi_look l, uint64_t hash) {
+    return &l.directory[hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> 1 >> l.shift];
+}
+
+TRMI_ALWAYS const trmi_bucket *trmi_look_head(trmi_look l, uint64_t key) {
     uint64_t hash = trmi_key_hash(key);
-    const trmi_directory_entry *entry = trmi_rows_entry(rows, hash);
-    uint32_t at = trmi_rows_first(hash, entry->buckets);
-    for (uint32_t probe = 0; probe < TRMI_WINDOW_BUCKETS; probe++) {
-        const trmi_bucket *bucket = trmi_bucket_at(entry->base, at, rows->bucket_bytes);
-        unsigned found = MATCH(bucket, key) & bucket->used;
+    const trmi_directory_entry *entry = trmi_look_entry(l, hash);
+    return trmi_bucket_at(entry->base, trmi_rows_first(hash, entry->buckets), l.bucket_bytes);
+}
+
+TRMI_ALWAYS void trmi_prefetch_lines(const char *record, uint32_t lines) {
+    for (uint32_t line = 0; line < lines; line++) {
+        __builtin_prefetch(record + 64 * (size_t)line, 0, 2);
+    }
+}
+
+TRMI_ALWAYS char *trmi_look_record(trmi_look l, const trmi_bucket *bucket, unsigned found) {
+    return (char *)(uintptr_t)bucket + TRMI_BUCKET_HEAD + (size_t)__builtin_ctz(found) * l.stride;
+}
+
+/* The record of a key in its first bucket, NULL if it is not there. */
+TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key,
+                                   const trmi_bucket *bucket) {
+    unsigned found = trmi_match(bucket, key);
+    char *record = trmi_look_record(l, bucket, found | 1u << TRMI_BUCKET_SLOTS);
+    trmi_prefetch_lines(found != 0 ? record : (const char *)bucket, lines);
+    return found != 0 ? record : NULL;
+}
+
+/* Work on one record; NULL for a key that is not in its first bucket. */
+typedef void (*trmi_visit)(void *context, int64_t i, char *record);
+
+TRMI_ALWAYS void trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
+                          trmi_visit visit, void *context) {
+    enum { RING = 2 * TRMI_AIM_AHEAD };
+    const trmi_bucket *head[RING];
+    char *record[RING];
+    for (int64_t i = -TRMI_AIM_AHEAD; i < count; i++) {
+        int64_t aim = i + TRMI_AIM_AHEAD, locate = i + TRMI_LOCATE_AHEAD;
+        if (aim < count) {
+            head[aim % RING] = trmi_look_head(l, keys[aim]);
+            __builtin_prefetch(head[aim % RING], 0, 2);
+        }
+        if (locate >= 0 && locate < count) {
+            record[locate % RING] = trmi_look_locate(l, lines, keys[locate], head[locate % RING]);
+        }
+        if (i >= 0) {
+            visit(context, i, record[i % RING]);
+        }
+    }
+}
+
+/* The bucket behind; after the last of a page its first. */
+TRMI_ALWAYS const trmi_bucket *trmi_look_behind(trmi_look l, const trmi_directory_entry *entry,
+                                                const trmi_bucket *bucket) {
+    const char *next = (const char *)bucket + l.bucket_bytes;
+    bool last = next == entry->base + entry->buckets * l.bucket_bytes;
+    return (const trmi_bucket *)(const void *)(last ? entry->base : next);
+}
+
+/* A key that is not in its first bucket, from the one behind. */
+TRMI_ALWAYS char *trmi_look_far(trmi_look l, uint32_t lines, uint64_t key,
+                                const trmi_bucket *bucket) {
+    const trmi_directory_entry *entry = trmi_look_entry(l, trmi_key_hash(key));
+    for (uint32_t probe = 1; probe < TRMI_WINDOW_BUCKETS; probe++) {
+        unsigned found = trmi_match(bucket, key);
         if (found != 0) {
-            return (char *)(uintptr_t)bucket + TRMI_BUCKET_HEAD +
-                   (size_t)__builtin_ctz(found) * rows->stride;
+            char *record = trmi_look_record(l, bucket, found);
+            trmi_prefetch_lines(record, lines);
+            return record;
         }
         if (bucket->passed == 0) {
             break;
         }
-        at = at + 1 == entry->buckets ? 0 : at + 1;
+        bucket = trmi_look_behind(l, entry, bucket);
     }
     return NULL;
 }
 
-/* Inlined for one line, for two, and for any number. */
-static inline __attribute__((always_inline)) void
-locate_lines(const trmi_rows *rows, uint32_t lines, const uint64_t *keys, int64_t count,
-             const trmi_bucket *const *heads, char **records) {
-    const size_t stride = rows->stride;
-    for (int64_t i = 0; i < count; i++) {
-        const trmi_bucket *bucket = heads[i];
-        unsigned found = MATCH(bucket, keys[i]) & bucket->used;
-        char *record = (char *)(uintptr_t)bucket + TRMI_BUCKET_HEAD +
-                       (size_t)__builtin_ctz(found | 0x80) * stride;
-        if (__builtin_expect(found == 0, 0)) {
-            record = bucket->passed == 0 ? NULL : locate_far(rows, keys[i]);
+/* keys[positions[k]] that are not in their first buckets: visits those that are in others. Returns
+ * how many are nowhere; positions[] then has theirs. */
+TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, uint32_t lines, const uint64_t *keys,
+                                 int32_t *positions, int64_t count, trmi_visit visit,
+                                 void *context) {
+    int64_t absent = 0;
+    for (int64_t first = 0; first < count; first += TRMI_FAR_KEYS) {
+        const trmi_bucket *head[TRMI_FAR_KEYS];
+        char *record[TRMI_FAR_KEYS];
+        int64_t some = count - first < TRMI_FAR_KEYS ? count - first : TRMI_FAR_KEYS;
+        for (int64_t k = 0; k < some; k++) {
+            uint64_t key = keys[positions[first + k]];
+            const trmi_bucket *home = trmi_look_head(l, key);
+            head[k] = home->passed == 0
+                          ? NULL
+                          : trmi_look_behind(l, trmi_look_entry(l, trmi_key_hash(key)), home);
+            __builtin_prefetch(head[k], 0, 2);
         }
-        records[i] = record;
-        /* A prefetch of NULL and what follows it is harmless. */
-        for (uint32_t line = 0; line < lines; line++) {
-            __builtin_prefetch((char *)((uintptr_t)record + 64 * (uintptr_t)line), 0, 2);
+        for (int64_t k = 0; k < some; k++) {
+            record[k] = head[k] == NULL
+                            ? NULL
+                            : trmi_look_far(l, lines, keys[positions[first + k]], head[k]);
+        }
+        for (int64_t k = 0; k < some; k++) {
+            int32_t position = positions[first + k];
+            if (record[k] != NULL) {
+                visit(context, position, record[k]);
+            } else {
+                positions[absent++] = position;
+            }
         }
     }
+    return absent;
 }
 
-void LOCATE(const trmi_rows *rows, uint32_t lines, const uint64_t *keys, int64_t count,
-            const trmi_bucket *const *heads, char **records) {
-    if (lines == 1) {
-        locate_lines(rows, 1, keys, count, heads, records);
-    } else if (lines == 2) {
-        locate_lines(rows, 2, keys, count, heads, records);
-    } else {
-        locate_lines(rows, lines, keys, count, heads, records);
-    }
-}
+#endif

@@ -55,7 +55,7 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
     table->record = trmi_account_alloc(table->account, table->layout.stride);
     table->values = trmi_account_alloc(table->account, row);
     table->gradient = trmi_account_alloc(table->account, row);
-    table->missing = trmi_account_alloc(table->account, TRMI_UPDATE_KEYS * sizeof *table->missing);
+    table->missing = trmi_account_alloc(table->account, TRMI_LOOKUP_KEYS * sizeof *table->missing);
     bool ok = table->missing != NULL && table->record != NULL && table->values != NULL &&
               table->gradient != NULL &&
               trmi_rows_init(&table->rows, table->account, &table->layout);
@@ -174,7 +174,7 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
     table->kernels = trmi_apply_kernels_here();
-    table->locate = trmi_locate_here();
+    table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.rule];
     table->special = checked.optimizer.rule == TRM_ROW_ADAM || checked.dtype != TRM_FLOAT32 ||
                      checked.expiry.min_score > 0;
@@ -228,7 +228,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
     trmi_account_free(account, table->record, table->layout.stride);
     trmi_account_free(account, table->values, row);
     trmi_account_free(account, table->gradient, row);
-    trmi_account_free(account, table->missing, TRMI_UPDATE_KEYS * sizeof *table->missing);
+    trmi_account_free(account, table->missing, TRMI_LOOKUP_KEYS * sizeof *table->missing);
     trmi_account_free(account, table->removed,
                       (size_t)table->removed_capacity * sizeof *table->removed);
     trmi_account_free(account, table, sizeof *table);
@@ -236,6 +236,8 @@ void trmi_row_table_destroy(trmi_row_table *table) {
 
 /* ---- reading ----------------------------------------------------------------------------------
  */
+
+enum { READ_AS_KEYS = 256 };
 
 static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
     uint32_t at = 0;
@@ -292,29 +294,43 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
     return status;
 }
 
-trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                               trm_dtype dtype, void *out, trm_error *err) {
+/* Rows that are wanted as another type than they are kept in. */
+static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t count,
+                          trm_dtype dtype, char *out, trm_error *err) {
     const uint32_t lines = (table->layout.value_bytes + 63) / 64;
-    size_t out_bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    const bool one_line = dtype == table->options.dtype && table->layout.value_bytes == 64;
-    trmi_flight flight;
-    char *to = out;
-    int64_t chunk = 0, some;
-    while ((some = trmi_flight_next(&flight, &table->rows, table->locate, lines, keys, count,
-                                    chunk)) > 0) {
-        char *const *records = flight.record[chunk & 1];
-        for (int64_t i = 0; i < some; i++, to += out_bytes) {
-            if (__builtin_expect(records[i] == NULL, 0)) {
-                TRMI_TRY(read_cold(table, keys[chunk * TRMI_LOOKUP_CHUNK + i], dtype, to, err));
-            } else if (one_line) {
-                memcpy(to, records[i], 64);
+    const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    char *records[READ_AS_KEYS];
+    for (int64_t first = 0; first < count; first += READ_AS_KEYS) {
+        int64_t some = trmi_min_i64(count - first, READ_AS_KEYS);
+        table->lookup->find(&table->rows, lines, keys + first, some, records);
+        for (int64_t i = 0; i < some; i++, out += bytes) {
+            if (records[i] == NULL) {
+                TRMI_TRY(read_cold(table, keys[first + i], dtype, out, err));
             } else {
-                emit(table, records[i], dtype, to);
+                emit(table, records[i], dtype, out);
             }
         }
-        chunk++;
     }
+    return TRM_OK;
+}
+
+trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int64_t count,
+                               trm_dtype dtype, void *out, trm_error *err) {
+    const uint32_t bytes = table->layout.value_bytes;
     table->stats.reads += count;
+    if (dtype != table->options.dtype) {
+        return read_as(table, keys, count, dtype, out, err);
+    }
+    for (int64_t first = 0; first < count; first += TRMI_LOOKUP_KEYS) {
+        int64_t some = trmi_min_i64(count - first, TRMI_LOOKUP_KEYS);
+        char *to = (char *)out + (size_t)first * bytes;
+        int64_t absent =
+            table->lookup->read(&table->rows, bytes, keys + first, some, to, table->missing);
+        for (int64_t k = 0; k < absent; k++) {
+            int64_t i = table->missing[k];
+            TRMI_TRY(read_cold(table, keys[first + i], dtype, to + (size_t)i * bytes, err));
+        }
+    }
     return TRM_OK;
 }
 

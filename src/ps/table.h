@@ -14,7 +14,7 @@
 #include "ps/lookup.h"
 #include "ps/spill.h"
 
-enum { TRMI_TABLE_NAME_MAX = 63, TRMI_TABLE_WIDTH_MAX = 1 << 20, TRMI_UPDATE_KEYS = 4096 };
+enum { TRMI_TABLE_NAME_MAX = 63, TRMI_TABLE_WIDTH_MAX = 1 << 20 };
 
 /* Receives records as they were at the cut; NULL says that a spilled one could not be read. */
 typedef struct trmi_cut_sink {
@@ -41,7 +41,7 @@ typedef struct trmi_row_table {
     trmi_spill *spill; /* NULL = cold rows are evicted */
     trmi_rows spilled; /* of records that are a trmi_cold */
     const trmi_apply_kernels *kernels;
-    trmi_locate locate;
+    const trmi_lookup *lookup;
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
                   const trmi_apply_args *args); /* of this table's rule */
     bool special;                               /* rows need more than `apply` */
@@ -61,7 +61,7 @@ typedef struct trmi_row_table {
     int64_t pressed;          /* rows that had to go since the level last rose */
     void *record;             /* one scratch record */
     float *values, *gradient; /* scratch rows */
-    int32_t *missing;         /* scratch list of positions, TRMI_UPDATE_KEYS */
+    int32_t *missing;         /* scratch list of positions, TRMI_LOOKUP_KEYS */
     trm_table_stats stats;
 } trmi_row_table;
 

@@ -2,6 +2,7 @@
  * with spilling, cuts under fire, 16-bit rows, shards. */
 #include "check.h"
 
+#include "base/cpu.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "ps/table.h"
@@ -136,9 +137,15 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
         push(table, keys, BATCH, g, 1);
     }
     assert_true(table->rows.page_count > 4);
-    trmi_locate locates[] = {trmi_locate_plain, trmi_locate_here()};
-    for (int l = 0; l < 2; l++) {
-        table->locate = locates[l];
+    const trmi_lookup *lookups[] = {&trmi_lookup_plain, trmi_lookup_here(),
+#if defined(__x86_64__)
+                                    trmi_cpu()->avx2 ? &trmi_lookup_avx2 : &trmi_lookup_plain
+#else
+                                    &trmi_lookup_plain
+#endif
+    };
+    for (int l = 0; l < 3; l++) {
+        table->lookup = lookups[l];
         for (int64_t n = 0; n < 100; n++) {
             int64_t count = 1 + (n * 37) % 130;
             for (int64_t i = 0; i < count; i++) {

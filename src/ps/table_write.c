@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32 };
+enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 
 /* ---- one row learns ------------------------------------------------------------------------- */
 
@@ -334,33 +334,38 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
     return TRM_OK;
 }
 
-/* At most TRMI_UPDATE_KEYS of a push. */
-static trm_status update_some(trmi_row_table *table, const uint64_t *keys, int64_t count,
+/* Rows that are there learn; the others' positions go to table->missing. At most
+ * TRMI_LOOKUP_KEYS. */
+static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64_t count,
                               trm_dtype dtype, const char *gradients, trmi_apply_args *args,
-                              const trmi_tick *tick, trm_error *err) {
-    const uint32_t lines = (table->layout.record_bytes + 63) / 64;
-    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    trmi_flight flight;
-    int64_t missing = 0, chunk = 0, some;
-    while ((some = trmi_flight_next(&flight, &table->rows, table->locate, lines, keys, count,
-                                    chunk)) > 0) {
+                              const trmi_tick *tick) {
+    const trmi_row_layout *layout = &table->layout;
+    const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
+        trmi_update update = {layout, args, tick, table->generation, table->record};
+        return table->kernels->update[table->options.optimizer.rule](
+            &table->rows, &update, keys, count, (const float *)(const void *)gradients,
+            table->missing);
+    }
+    const uint32_t lines = (layout->record_bytes + 63) / 64;
+    char *records[LEARN_KEYS];
+    int64_t missing = 0;
+    for (int64_t first = 0; first < count; first += LEARN_KEYS) {
+        int64_t some = trmi_min_i64(count - first, LEARN_KEYS);
+        table->lookup->find(&table->rows, lines, keys + first, some, records);
         for (int64_t k = 0; k < some; k++) {
-            int64_t i = chunk * TRMI_LOOKUP_CHUNK + k;
-            char *record = flight.record[chunk & 1][k];
-            const char *gradient = gradients + (size_t)i * bytes;
-            if (record == NULL) {
-                table->missing[missing++] = (int32_t)i;
+            const char *gradient = gradients + (size_t)(first + k) * bytes;
+            if (records[k] == NULL) {
+                table->missing[missing++] = (int32_t)(first + k);
             } else if (dtype == TRM_FLOAT32) {
-                learn(table, record, (const float *)(const void *)gradient, args, tick);
+                learn(table, records[k], (const float *)(const void *)gradient, args, tick);
             } else {
                 table->kernels->load[dtype](gradient, table->options.width, table->gradient);
-                learn(table, record, table->gradient, args, tick);
+                learn(table, records[k], table->gradient, args, tick);
             }
         }
-        chunk++;
     }
-    table->stats.updates += count - missing;
-    return update_missing(table, keys, missing, dtype, gradients, args, tick, err);
+    return missing;
 }
 
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
@@ -369,10 +374,12 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
     size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     trmi_apply_args args;
     trmi_apply_prepare(&table->options.optimizer, tick, &args);
-    for (int64_t begin = 0; begin < count; begin += TRMI_UPDATE_KEYS) {
-        int64_t some = trmi_min_i64(count - begin, TRMI_UPDATE_KEYS);
-        TRMI_TRY(update_some(table, keys + begin, some, dtype,
-                             (const char *)gradients + (size_t)begin * bytes, &args, tick, err));
+    for (int64_t begin = 0; begin < count; begin += TRMI_LOOKUP_KEYS) {
+        int64_t some = trmi_min_i64(count - begin, TRMI_LOOKUP_KEYS);
+        const char *from = (const char *)gradients + (size_t)begin * bytes;
+        int64_t missing = update_present(table, keys + begin, some, dtype, from, &args, tick);
+        table->stats.updates += some - missing;
+        TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &args, tick, err));
     }
     trmi_row_table_sweep(table, count / 4 + SWEEP_MINIMUM, tick);
     return TRM_OK;

@@ -1,0 +1,80 @@
+/* ps/apply_update.h: whole pushes of float32 gradients: lookup (ps/lookup_loop.h) and rule in one
+ * loop. Included by apply_rows.h. No guard. */
+
+/* By value: what a record's change could alias would be read again for every row. */
+typedef struct ISA_NAME(updating) {
+    trmi_apply_args args;
+    trmi_tick tick;
+    uint32_t generation;
+    uint32_t slot_offset, header_offset;
+    char *scratch;
+    const float *g;
+    int32_t width;
+    int32_t *absent;
+    int64_t absent_count;
+} ISA_NAME(updating);
+
+TRMI_ALWAYS ISA_NAME(updating)
+    ISA_NAME(begin)(const trmi_update *u, const float *g, int32_t width, int32_t *absent) {
+    return (ISA_NAME(updating)){.args = *u->args,
+                                .tick = *u->tick,
+                                .generation = u->generation,
+                                .slot_offset = u->layout->slot_offset,
+                                .header_offset = u->layout->header_offset,
+                                .scratch = u->scratch,
+                                .g = g,
+                                .width = width,
+                                .absent = absent};
+}
+
+TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
+    trmi_row_header *h = (trmi_row_header *)(void *)(record + x->header_offset);
+    h->last_tick = x->tick.tick;
+    h->last_time = x->tick.time;
+    h->count += h->count < UINT32_MAX;
+    h->version += h->version == UINT32_MAX ? 2 : 1;
+    h->generation = x->generation;
+}
+
+/* A key elsewhere changes a record that nobody reads, and is listed. Rows of 16 floats, whose
+ * lines are `lines16`, have a loop of their own. */
+#define UPDATE(rule, lines16)                                                                      \
+    TRMI_ALWAYS void ISA_NAME(learn_far_##rule)(void *context, int64_t i, char *record) {          \
+        ISA_NAME(updating) *x = context;                                                           \
+        ISA_NAME(row_##rule)                                                                       \
+        ((float *)(void *)record, (float *)(void *)(record + x->slot_offset), x->g + i * x->width, \
+         x->width, &x->args);                                                                      \
+        ISA_NAME(stamp)(x, record);                                                                \
+    }                                                                                              \
+    TRMI_ALWAYS void ISA_NAME(learn_##rule)(void *context, int64_t i, char *record) {              \
+        ISA_NAME(updating) *x = context;                                                           \
+        x->absent[x->absent_count] = (int32_t)i;                                                   \
+        x->absent_count += record == NULL;                                                         \
+        ISA_NAME(learn_far_##rule)(context, i, record == NULL ? x->scratch : record);              \
+    }                                                                                              \
+    TRMI_ALWAYS int64_t ISA_NAME(update_of_##rule)(                                                \
+        const trmi_rows *rows, const trmi_update *u, const uint64_t *keys, int64_t count,          \
+        const float *g, int32_t width, uint32_t lines, int32_t *absent) {                          \
+        const trmi_look l = trmi_look_at(rows);                                                    \
+        ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width, absent);                               \
+        trmi_fly(l, lines, keys, count, ISA_NAME(learn_##rule), &x);                               \
+        return trmi_fly_far(l, lines, keys, absent, x.absent_count, ISA_NAME(learn_far_##rule),    \
+                            &x);                                                                   \
+    }                                                                                              \
+    static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_update *u,            \
+                                           const uint64_t *keys, int64_t count, const float *g,    \
+                                           int32_t *absent) {                                      \
+        const uint32_t all = (u->layout->record_bytes + 63) / 64,                                  \
+                       lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;                        \
+        return u->layout->width == 16                                                              \
+                   ? ISA_NAME(update_of_##rule)(rows, u, keys, count, g, 16, lines16, absent)      \
+                   : ISA_NAME(update_of_##rule)(rows, u, keys, count, g, u->layout->width, lines,  \
+                                                absent);                                           \
+    }
+UPDATE(sgd, 2)
+UPDATE(rowwise, 2)
+UPDATE(momentum, 3)
+UPDATE(adagrad, 3)
+UPDATE(adam, 4)
+UPDATE(ftrl, 4)
+#undef UPDATE

@@ -1,0 +1,63 @@
+/* ps/lookup_find.h: finding and reading, by the loop of ps/lookup_loop.h. Included once by each of
+ * lookup.c, lookup_avx2.c and lookup_avx512.c, which define LOOKUP (the table's name). No guard. */
+
+typedef struct finding {
+    char **records;
+} finding;
+
+TRMI_ALWAYS void note_record(void *context, int64_t i, char *record) {
+    ((finding *)context)->records[i] = record;
+}
+
+static void find_records(const trmi_rows *rows, uint32_t lines, const uint64_t *keys, int64_t count,
+                         char **records) {
+    const trmi_look l = trmi_look_at(rows);
+    finding f = {records};
+    int32_t far[TRMI_LOOKUP_KEYS];
+    int64_t far_count = 0;
+    lines = lines < TRMI_LINES_MAX ? lines : TRMI_LINES_MAX;
+    trmi_fly(l, lines, keys, count, note_record, &f);
+    for (int64_t i = 0; i < count; i++) {
+        far[far_count] = (int32_t)i;
+        far_count += records[i] == NULL;
+    }
+    trmi_fly_far(l, lines, keys, far, far_count, note_record, &f);
+}
+
+typedef struct reading {
+    char *out;
+    uint32_t bytes;
+    int32_t *absent;
+    int64_t absent_count;
+} reading;
+
+/* A key elsewhere gets whatever is there, and is listed. */
+TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
+    reading *r = context;
+    char *to = r->out + i * r->bytes;
+    r->absent[r->absent_count] = (int32_t)i;
+    r->absent_count += record == NULL;
+    memcpy(to, record == NULL ? to : record, r->bytes);
+}
+
+TRMI_ALWAYS void copy_far(void *context, int64_t i, char *record) {
+    reading *r = context;
+    memcpy(r->out + i * r->bytes, record, r->bytes);
+}
+
+TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, uint32_t bytes, const uint64_t *keys,
+                               int64_t count, char *out, int32_t *absent) {
+    const trmi_look l = trmi_look_at(rows);
+    const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
+    reading r = {out, bytes, absent, 0};
+    trmi_fly(l, lines, keys, count, copy_record, &r);
+    return trmi_fly_far(l, lines, keys, absent, r.absent_count, copy_far, &r);
+}
+
+static int64_t read_records(const trmi_rows *rows, uint32_t bytes, const uint64_t *keys,
+                            int64_t count, char *out, int32_t *absent) {
+    return bytes == 64 ? read_bytes(rows, 64, keys, count, out, absent)
+                       : read_bytes(rows, bytes, keys, count, out, absent);
+}
+
+const trmi_lookup LOOKUP = {find_records, read_records};
