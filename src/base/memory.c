@@ -67,6 +67,13 @@ void trmi_unmap(void *memory, size_t bytes) {
     }
 }
 
+void trmi_release_pages(void *memory, size_t bytes) {
+    uintptr_t page = 4096, begin = ((uintptr_t)memory + page - 1) / page * page, end = ((uintptr_t)memory + bytes) / page * page;
+    if (end > begin && madvise((void *)begin, end - begin, MADV_REMOVE) != 0) {
+        madvise((void *)begin, end - begin, MADV_DONTNEED); /* private: there is no file to cut */
+    }
+}
+
 size_t trmi_map_resident(size_t bytes) {
     char text[64] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");

@@ -17,6 +17,8 @@ void trmi_free(void *memory);
  * they are used; 2 MB aligned. Free with trmi_unmap and the same size. */
 void *trmi_map(size_t bytes);
 void trmi_unmap(void *memory, size_t bytes);
+/* Gives the whole pages in it back, shared or private; they read as zeros, and cost nothing until they are used again. */
+void trmi_release_pages(void *memory, size_t bytes);
 /* What a mapping of so many bytes takes once it is in use: whole huge pages where the system has them. */
 size_t trmi_map_resident(size_t bytes);
 
