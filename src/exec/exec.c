@@ -69,6 +69,9 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .precision = options->precision,
         .no_fusion = options->no_fusion,
         .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0 || exec->env.exact,
+        /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them elsewhere. */
+        .factored_gradients = exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
+                              options->arena_alloc == NULL && (exec->parallel == NULL || exec->parallel->shard != NULL),
         .shard = exec->alone,
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
@@ -159,6 +162,10 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
         if (exec->env.arena[a] == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of %.2f GB", (double)bytes / 1e9,
                              (double)needed / 1e9);
+        }
+        if (a == TRMI_ARENA_GRAD && p->untouched_bytes > 0) {
+            size_t tail = (size_t)p->untouched_bytes;
+            trmi_release_pages((char *)exec->env.arena[a] + bytes - tail, tail);
         }
     }
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -368,11 +375,13 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     TRMI_TRY(trmi_shard_take_inputs(exec, err));
     if (exec->parallel != NULL && exec->lanes == NULL) {
         trm_status status = trmi_parallel_forward_backward(exec, err);
+        trmi_exec_multiply_factors(exec);
         exec->step_seconds += trmi_os_now() - begin;
         return status;
     }
     TRMI_TRY(exec->lanes != NULL ? trmi_lanes_forward_backward(exec, err)
                                  : trmi_exec_run(exec, 0, exec->program->steps_count, err));
+    trmi_exec_multiply_factors(exec);
     exec->step_seconds += trmi_os_now() - begin;
     if (exec->accumulator != NULL) {
         trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
@@ -484,6 +493,8 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
         exec->parallel->parameters_handed_out = true;
         exec->parallel->casts_fresh = false;
     }
+    exec->gradients_handed_out = true;
+    trmi_exec_multiply_factors(exec); /* of a step that is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients = exec->accumulator != NULL ? exec->accumulator
                                            : (float *)exec->env.arena[TRMI_ARENA_GRAD];

@@ -57,6 +57,7 @@ struct trm_exec {
     float *seed; /* in CONSTANT: what backward begins with */
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
+    bool gradients_handed_out; /* trm_exec_ranges: those in factors are multiplied after each backward */
 };
 
 /* exec_variables.c */
@@ -72,6 +73,10 @@ bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, flo
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 /* exec_update.c */
+/* Gradient in factors: tells the optimiser where they are; false: it is not in factors. */
+bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter);
+/* Where ranges were handed out: those gradients too are where all are, and the optimiser takes them from there. */
+void trmi_exec_multiply_factors(trm_exec *exec);
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
 /* exec_scale.c: loss scaling. After make_update. */
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err);

@@ -29,7 +29,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     *out = (trm_exec_info){
         .parameter_count = exec->parameter_count,
         .parameter_bytes = p->arena_bytes[TRMI_ARENA_PARAM],
-        .gradient_bytes = p->arena_bytes[TRMI_ARENA_GRAD] *
+        .gradient_bytes = (p->arena_bytes[TRMI_ARENA_GRAD] - (exec->gradients_handed_out ? 0 : p->untouched_bytes)) *
                           (exec->accumulator != NULL ? 2 : 1),
         .slot_bytes = trmi_update_bytes(exec->update),
         .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +

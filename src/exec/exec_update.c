@@ -43,6 +43,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
                         : 0,
             .width = p->params[i].sparse_rows != 0 ? b->shape.dim[1] : 0,
             .table_width = p->params[i].table ? b->shape.dim[1] : 0,
+            .factors = p->params[i].factor_left != 0 ? p->buffers[p->params[i].factor_left].shape.dim[0] : 0,
+            .columns = b->shape.rank == 2 ? b->shape.dim[1] : 0,
         };
     }
     TRMI_TRY(trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
@@ -84,6 +86,28 @@ static trm_status each_table(trm_exec *exec, bool prepare, double learning_rate,
     return TRM_OK;
 }
 
+bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter) {
+    const trm_program *p = exec->program;
+    const trmi_param *param = &p->params[parameter];
+    const trmi_buffer *left = &p->buffers[param->factor_left], *right = &p->buffers[param->factor_right];
+    if (param->factor_left != 0) {
+        trmi_update_factors(exec->update, parameter, exec->env.arena[left->arena] + left->offset,
+                            exec->env.arena[right->arena] + right->offset, left->dtype);
+    }
+    return param->factor_left != 0;
+}
+
+void trmi_exec_multiply_factors(trm_exec *exec) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; exec->gradients_handed_out && i < p->params_count; i++) {
+        if (trmi_exec_give_factors(exec, i)) {
+            const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+            trmi_update_product(exec->update, i, (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
+            trmi_update_factors(exec->update, i, NULL, NULL, TRM_FLOAT32);
+        }
+    }
+}
+
 trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
     if (!exec->program->training) {
         return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
@@ -101,6 +125,9 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
     TRMI_TRY(trmi_parallel_before_update(exec, err));
+    for (int32_t i = 0; i < exec->program->params_count && !exec->gradients_handed_out; i++) {
+        (void)trmi_exec_give_factors(exec, i);
+    }
     trm_status status = each_table(exec, true, learning_rate, err);
     if (status == TRM_OK) {
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],

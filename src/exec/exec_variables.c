@@ -229,13 +229,25 @@ static void densify(const trm_exec *exec, const trmi_param *param, float *data) 
     }
 }
 
-static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf, const trmi_buffer *b,
-                                  const void *from, float *data, trm_error *err) {
+/* Of this rank's part, plain. */
+static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
+    const trmi_param *param = &exec->program->params[parameter];
+    const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
+    const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator : exec->env.arena[TRMI_ARENA_GRAD];
+    if (!exec->gradients_handed_out && trmi_exec_give_factors(exec, parameter)) {
+        trmi_update_product(exec->update, parameter, data);
+    } else {
+        trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
+    }
+}
+
+static trm_status gather_gradient(const trm_exec *exec, const trmi_shard_leaf *leaf, int32_t parameter, float *data,
+                                  trm_error *err) {
     float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
     if (part == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather a gradient of %s", leaf->name);
     }
-    trmi_convert_layout(from, b->layout, part, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
+    own_gradient(exec, parameter, part);
     trm_status status = trmi_shard_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);
     trmi_free(part);
     return status;
@@ -253,20 +265,15 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         if (param->param_buffer != exec->variable_buffers[index]) {
             continue;
         }
-        const trmi_buffer *b = &p->buffers[param->param_buffer];
+        const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
         if (param->sparse_rows != 0) {
             densify(exec, param, data);
-        } else if (param->grad_buffer == 0) {
+        } else if (param->grad_buffer == 0 && param->factor_left == 0) {
             memset(data, 0, (size_t)trm_shape_count(&exec->variables[index].shape) * sizeof *data);
+        } else if (leaf != NULL) {
+            TRMI_TRY(gather_gradient(exec, leaf, i, data, err));
         } else {
-            const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
-                                                         : exec->env.arena[TRMI_ARENA_GRAD];
-            const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
-            if (leaf != NULL) {
-                TRMI_TRY(gather_gradient(exec, leaf, b, base + b->offset, data, err));
-            } else {
-                trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape, b->weights);
-            }
+            own_gradient(exec, i, data);
         }
     }
     double unscale = trmi_exec_unscale(exec);

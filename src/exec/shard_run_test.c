@@ -81,6 +81,15 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
     return trm_add(g, trm_bce_with_logits(g, z, label), extra);
 }
 
+/* Matrices whose gradients stay in factors, where no sum over ranks is due. */
+static trm_node wide(trm_graph *g, uint64_t v) {
+    int64_t batch = pick(v, 0, 4, 6), hidden = pick(v, 1, 300, 320), classes = pick(v, 2, 290, 310);
+    trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 9));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    x = trm_relu(g, dense(g, "a", x, hidden));
+    return trm_softmax_cross_entropy(g, dense(g, "b", x, classes), label, NULL);
+}
+
 static trm_status twice_infer(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out, trm_error *err) {
     (void)self, (void)count, (void)err;
     out[0].shape = in[0].shape;
@@ -179,6 +188,12 @@ static void clicks_cut_at_random(void **state) {
     try_all(clicks, 2000, (int)trials(8), "onednn", TRM_PRECISION_FP32, 2e-4);
 }
 
+static void wide_layers_cut_at_random(void **state) {
+    (void)state;
+    try_all(wide, 4000, (int)trials(6), "onednn", TRM_PRECISION_FP32, 2e-4);
+    try_all(wide, 4100, (int)trials(2), "ref", TRM_PRECISION_FP32, 2e-4);
+}
+
 static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 
 static void images_bit_for_bit(void **state) {
@@ -211,6 +226,7 @@ int main(void) {
         cmocka_unit_test(clicks_bit_for_bit),
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
+        cmocka_unit_test(wide_layers_cut_at_random),
         cmocka_unit_test(an_operator_without_a_rule_runs_whole_and_says_its_price),
         cmocka_unit_test(images_by_the_reference),
     };

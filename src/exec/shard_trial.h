@@ -17,7 +17,7 @@
 #include <math.h>
 #include <sys/mman.h>
 
-enum { STEPS = 3, VALUES = 60000, RANKS = 8, TEXT = 16384, PARAMETERS = 64 };
+enum { STEPS = 3, VALUES = 300000, RANKS = 8, TEXT = 16384, PARAMETERS = 64 };
 
 typedef trm_node (*network_function)(trm_graph *g, uint64_t variant);
 

@@ -13,7 +13,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 16384 }; /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
+enum {
+    BLOCK = 16384, /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
+    PIECE = 2048   /* of a gradient that is made from factors */
+};
 
 /* ---- options ----------------------------------------------------------------------------------- */
 
@@ -128,9 +131,10 @@ static trm_status create(trmi_update *u, const trmi_update_segment *segments, tr
     size_t n = (size_t)u->segments_count;
     u->segments = trmi_alloc(n * sizeof *u->segments);
     u->rows = trmi_alloc(n * sizeof *u->rows);
+    u->pairs = trmi_alloc(n * sizeof *u->pairs);
     u->segment_gradient = trmi_alloc(n * sizeof *u->segment_gradient);
     u->segment_weight = trmi_alloc(n * sizeof *u->segment_weight);
-    if (u->segments == NULL || u->rows == NULL || u->segment_gradient == NULL ||
+    if (u->segments == NULL || u->rows == NULL || u->pairs == NULL || u->segment_gradient == NULL ||
         u->segment_weight == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
     }
@@ -139,6 +143,9 @@ static trm_status create(trmi_update *u, const trmi_update_segment *segments, tr
     for (int32_t i = 0; i < u->segments_count; i++) {
         if (u->segments[i].sparse) {
             TRMI_TRY(trmi_update_rows_reserve(&u->rows[i], u->segments[i].rows, u->segments[i].width, err));
+        }
+        if (u->segments[i].factors > 0) {
+            TRMI_TRY(trmi_update_product_reserve(u, i, err));
         }
     }
     return make_slots(u, err);
@@ -176,10 +183,14 @@ void trmi_update_destroy(trmi_update *u) {
     for (int32_t i = 0; u->rows != NULL && i < u->segments_count; i++) {
         trmi_update_rows_free(&u->rows[i]);
     }
+    for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
+        trmi_free(u->pairs[i].copy);
+    }
     for (int32_t s = 0; s < TRMI_UPDATE_SLOTS_MAX; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
     }
     trmi_free(u->rows);
+    trmi_free(u->pairs);
     trmi_free(u->segments);
     trmi_free(u->segment_gradient);
     trmi_free(u->segment_weight);
@@ -244,8 +255,12 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
         bool mine = is_mine(u, i);
-        u->block_gradient[i] =
-            mine ? block_squares(u->kernels, gradients + b->offset, b->count) : 0;
+        bool apart = u->pairs[b->segment].left != NULL;
+        u->block_gradient[i] = !mine   ? 0
+                               : apart ? (b->offset == u->segments[b->segment].offset
+                                              ? trmi_update_product_squares(u, b->segment)
+                                              : 0)
+                                       : block_squares(u->kernels, gradients + b->offset, b->count);
         if (weights) {
             u->block_weight[i] =
                 mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
@@ -309,11 +324,21 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
     return rule;
 }
 
-static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradients, int64_t offset,
+static void run_pass(const trmi_update *u, const trmi_rule *rule, float *parameters, const float *gradient, int64_t offset,
                      int64_t count) {
-    u->kernels->rule[u->options.kind](rule, parameters + offset, gradients + offset,
+    u->kernels->rule[u->options.kind](rule, parameters + offset, gradient,
                                       u->slots[0] == NULL ? NULL : u->slots[0] + offset,
                                       u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
+}
+
+/* The gradient is made a piece at a time, in the first cache. */
+static void run_product(const trmi_update *u, const trmi_rule *rule, float *parameters, const trmi_update_block *b) {
+    float gradient[PIECE];
+    for (int64_t at = 0; at < b->count; at += PIECE) {
+        int64_t count = trmi_min_i64(b->count - at, PIECE), offset = b->offset + at;
+        trmi_update_product_part(u, b->segment, offset - u->segments[b->segment].offset, count, gradient);
+        run_pass(u, rule, parameters, gradient, offset, count);
+    }
 }
 
 static bool all_zero(const float *x, int64_t count) {
@@ -333,12 +358,12 @@ static void run_table(const trmi_update *u, const trmi_rule *rule, float *parame
     for (int64_t at = b->offset; at < end;) {
         int64_t next = trmi_min_i64(at + s->table_width - (at - s->offset) % s->table_width, end);
         if (all_zero(gradients + at, next - at)) {
-            run_pass(u, rule, parameters, gradients, begin, at - begin);
+            run_pass(u, rule, parameters, gradients + begin, begin, at - begin);
             begin = next;
         }
         at = next;
     }
-    run_pass(u, rule, parameters, gradients, begin, end - begin);
+    run_pass(u, rule, parameters, gradients + begin, begin, end - begin);
 }
 
 trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradients,
@@ -364,10 +389,12 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
             continue;
         }
         trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
-        if (u->segments[b->segment].table_width > 0) {
+        if (u->pairs[b->segment].left != NULL) {
+            run_product(u, &rule, parameters, b);
+        } else if (u->segments[b->segment].table_width > 0) {
             run_table(u, &rule, parameters, gradients, b);
         } else {
-            run_pass(u, &rule, parameters, gradients, b->offset, b->count);
+            run_pass(u, &rule, parameters, gradients + b->offset, b->offset, b->count);
         }
     }
     return TRM_OK;

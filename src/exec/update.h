@@ -20,6 +20,9 @@ typedef struct trmi_update_segment {
     int64_t width;         /* sparse: of a row; 0 = grow then */
     int64_t table_width;   /* the dense gradient of an embedding table with such rows: those that are all zero rest,
                               as rows that a sparse gradient does not name do; 0 = no table */
+    int64_t factors;       /* the gradient is left^T right, [factors, count / columns] and [factors, columns], given to
+                              trmi_update_factors before each run; 0 = it is dense */
+    int64_t columns;
 } trmi_update_segment;
 
 typedef struct trmi_update trmi_update;
@@ -60,6 +63,12 @@ trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t se
                               const void *ids, trm_dtype id_dtype, const float *rows,
                               int64_t count, int64_t width, double learning_rate, uint64_t step,
                               trm_error *err);
+
+/* Before trmi_update_run, for each segment with factors: float32 or bfloat16, row-major, borrowed until the run is
+ * over. NULL: the gradient is dense after all. */
+void trmi_update_factors(trmi_update *update, int32_t segment, const void *left, const void *right, trm_dtype dtype);
+/* Their product, [segment count], as the update would use it. OpenMP inside. */
+void trmi_update_product(const trmi_update *update, int32_t segment, float *out);
 
 /* --- a part of the parameters: optimiser-state sharding ------------------------------------------
  * The work is done in blocks, stretches of one segment of fixed length, in the order of the segments.

@@ -166,23 +166,50 @@ static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *gr
 }
 
 /* Four independent sums hide the latency; a short vector's tail joins the first. */
-static float squares(const float *x, int64_t count) {
+static inline float inner_of(const float *x, const float *y, int64_t count) {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
     int64_t i = 0;
     for (; i + 4 * VL <= count; i += 4 * VL) {
-        vf p = vf_load(x + i), q = vf_load(x + i + VL);
-        vf r = vf_load(x + i + 2 * VL), s = vf_load(x + i + 3 * VL);
-        a = vf_fma(p, p, a);
-        b = vf_fma(q, q, b);
-        c = vf_fma(r, r, c);
-        d = vf_fma(s, s, d);
+        a = vf_fma(vf_load(x + i), vf_load(y + i), a);
+        b = vf_fma(vf_load(x + i + VL), vf_load(y + i + VL), b);
+        c = vf_fma(vf_load(x + i + 2 * VL), vf_load(y + i + 2 * VL), c);
+        d = vf_fma(vf_load(x + i + 3 * VL), vf_load(y + i + 3 * VL), d);
     }
     for (; i < count; i += VL) {
-        int64_t left = count - i;
-        vf p = vf_lanes(x, i, 0, left < VL ? (int)left : VL);
-        a = vf_fma(p, p, a);
+        int n = count - i < VL ? (int)(count - i) : VL;
+        a = vf_fma(vf_lanes(x, i, 0, n), vf_lanes(y, i, 0, n), a);
     }
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
+}
+static float inner(const float *x, const float *y, int64_t count) { return inner_of(x, y, count); }
+static float squares(const float *x, int64_t count) { return inner_of(x, x, count); }
+
+static void combine_rows(const float *left, int64_t left_step, const float *right, int64_t right_step, int64_t factors,
+                         int64_t count, float *out) {
+    int64_t i = 0;
+    for (; i + 4 * VL <= count; i += 4 * VL) {
+        vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
+        for (int64_t s = 0; s < factors; s++) {
+            const float *row = right + s * right_step + i;
+            vf x = vf_set(left[s * left_step]);
+            a = vf_fma(x, vf_load(row), a);
+            b = vf_fma(x, vf_load(row + VL), b);
+            c = vf_fma(x, vf_load(row + 2 * VL), c);
+            d = vf_fma(x, vf_load(row + 3 * VL), d);
+        }
+        vf_store(out + i, a);
+        vf_store(out + i + VL, b);
+        vf_store(out + i + 2 * VL, c);
+        vf_store(out + i + 3 * VL, d);
+    }
+    for (; i < count; i += VL) {
+        int n = count - i < VL ? (int)(count - i) : VL;
+        vf a = vf_zero();
+        for (int64_t s = 0; s < factors; s++) {
+            a = vf_fma(vf_set(left[s * left_step]), vf_lanes(right + s * right_step, i, 0, n), a);
+        }
+        vf_put_lanes(out, i, 0, n, a);
+    }
 }
 
 static void accumulate(float *sum, const float *x, int64_t count, float scale, bool first) {
@@ -211,6 +238,8 @@ const trmi_update_kernels UPDATE_TABLE = {
              [TRM_ADAGRAD] = adagrad_rows,
              [TRM_FTRL] = ftrl_rows},
     .sum_rows = sum_rows,
+    .combine_rows = combine_rows,
+    .inner = inner,
     .squares = squares,
     .accumulate = accumulate,
 };

@@ -36,6 +36,10 @@ typedef struct trmi_update_kernels {
      * halves of keys[0 .. count). Groups are numbered as they first come. */
     void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
                      float *sums);
+    /* out[j] = sum over s of left[s * left_step] * right[s * right_step + j], in the order of s, j < count. */
+    void (*combine_rows)(const float *left, int64_t left_step, const float *right, int64_t right_step, int64_t factors,
+                         int64_t count, float *out);
+    float (*inner)(const float *x, const float *y, int64_t count);
     /* Sum of squares in float: not finite when an element is not (or is too large to square). */
     float (*squares)(const float *x, int64_t count);
     void (*accumulate)(float *sum, const float *x, int64_t count, float scale, bool first);

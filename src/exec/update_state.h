@@ -38,11 +38,18 @@ struct trmi_update_rows {
     uint64_t sweep;                /* trmi_update.sweeps when it was prepared */
 };
 
+/* The gradient of a matrix in factors (update_factors.c). */
+typedef struct trmi_update_pair {
+    const float *left, *right; /* of this step */
+    float *copy;               /* room for both in float32; owned */
+} trmi_update_pair;
+
 struct trmi_update {
     trm_optimizer_options options; /* defaults filled in */
     const trmi_update_kernels *kernels;
     trmi_update_segment *segments;
     trmi_update_rows *rows; /* by segment; used where segment.sparse */
+    trmi_update_pair *pairs; /* by segment; used where segment.factors */
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_UPDATE_SLOTS_MAX];
@@ -59,6 +66,14 @@ struct trmi_update {
     double scale;        /* of all gradients */
     float clip;          /* factor of the last run, `scale` included */
 };
+
+/* update_factors.c: room for factors of 16 bits. */
+trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm_error *err);
+/* Sum of squares of the product, from the inner products of the factors' rows: |L^T R|^2 is the sum of
+ * (L L^T) * (R R^T). Not finite where an element of the product may not be. */
+double trmi_update_product_squares(const trmi_update *update, int32_t segment);
+/* Elements [begin, begin + count) of the product, row-major. */
+void trmi_update_product_part(const trmi_update *update, int32_t segment, int64_t begin, int64_t count, float *out);
 
 /* Constants of this step for a segment. */
 trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double learning_rate,

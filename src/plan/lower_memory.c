@@ -53,6 +53,8 @@ static void find_lives(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         touch(p, p->params[i].sparse_ids, p->steps_count);
         touch(p, p->params[i].sparse_rows, p->steps_count);
+        touch(p, p->params[i].factor_left, p->steps_count);
+        touch(p, p->params[i].factor_right, p->steps_count);
     }
 }
 
@@ -171,6 +173,12 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena) {
     }
 }
 
+/* By when gradients are ready; those in factors behind all others, so that one end of GRAD is never touched. */
+static bool later(const trmi_param *a, const trmi_param *b) {
+    bool factors = a->factor_left != 0, other = b->factor_left != 0;
+    return factors != other ? factors : a->ready_step > b->ready_step;
+}
+
 static void place_parameters(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param *param = &p->params[i];
@@ -180,7 +188,7 @@ static void place_parameters(trm_program *p) {
     for (int32_t i = 1; i < p->params_count; i++) {
         trmi_param item = p->params[i];
         int32_t j = i;
-        for (; j > 0 && p->params[j - 1].ready_step > item.ready_step; j--) {
+        for (; j > 0 && later(&p->params[j - 1], &item); j--) {
             p->params[j] = p->params[j - 1];
         }
         p->params[j] = item;
@@ -189,6 +197,7 @@ static void place_parameters(trm_program *p) {
         trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         b->offset = p->arena_bytes[TRMI_ARENA_PARAM];
         p->arena_bytes[TRMI_ARENA_PARAM] += trmi_round_up(b->bytes, ALIGNMENT);
+        p->untouched_bytes += p->params[i].factor_left != 0 ? trmi_round_up(b->bytes, ALIGNMENT) : 0;
         if (p->params[i].grad_buffer != 0) {
             p->buffers[p->params[i].grad_buffer].offset = b->offset;
         }

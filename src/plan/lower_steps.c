@@ -14,7 +14,7 @@ typedef struct lowering {
     trm_program *program;
     const trm_graph *graph;
     const trmi_target *target;
-    bool dense_gradients;
+    bool dense_gradients, factored_gradients;
     int32_t *at[TRMI_LAYOUTS]; /* value -> buffer in that layout, 0 = none yet */
     trmi_layout *made;         /* value -> layout in which it was made */
     bool *weights;             /* value -> has the form of convolution weights */
@@ -337,6 +337,11 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
             continue;
         }
         param->table = is_of_lookups(l->graph, grad);
+        if (l->at[l->made[grad]][grad] == 0) {
+            param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
+            param->factor_right = l->at[TRMI_PLAIN][producer->inputs[1]];
+            continue;
+        }
         bool shared = false;
         for (int32_t j = 0; j < i; j++) {
             shared = shared || roots->grads[j] == grad;
@@ -345,15 +350,31 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
     }
 }
 
-/* An embedding's gradient that goes straight to its table stays sparse: no step makes it dense. */
-static bool stays_sparse(const lowering *l, const trmi_roots *roots, const int32_t *uses,
-                         const trmi_op *op) {
-    bool root = false;
+/* Wanted by the optimiser of one parameter, and by nobody else. */
+static bool only_for_update(const trmi_roots *roots, const int32_t *uses, int32_t value) {
+    int32_t parameters = 0;
     for (int32_t i = 0; i < roots->params_count; i++) {
-        root = root || roots->grads[i] == op->outputs[0];
+        bool summed = roots->grad_axes != NULL && roots->grad_axes[i] != 0;
+        parameters += roots->grads[i] == value ? 1 + summed : 0;
     }
-    return op->kind == TRMI_OP_EMBEDDING_GRAD && root && uses[op->outputs[0]] == 0 &&
-           !l->dense_gradients;
+    return parameters == 1 && uses[value] == 0;
+}
+
+/* An embedding's gradient that goes straight to its table stays sparse; that of a matrix, dy^T x of few samples, stays
+ * in its factors: the optimiser multiplies them where it stands, and the product is never in memory. */
+static bool stays_apart(const lowering *l, const trmi_roots *roots, const int32_t *uses, const trmi_op *op) {
+    const trm_graph *g = l->graph;
+    if (!only_for_update(roots, uses, op->outputs[0])) {
+        return false;
+    }
+    if (op->kind == TRMI_OP_EMBEDDING_GRAD) {
+        return !l->dense_gradients;
+    }
+    const trmi_value *left = trmi_input_of(g, op, 0), *right = trmi_input_of(g, op, 1);
+    return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 && left->shape.rank == 2 &&
+           op->attrs.matmul.transpose_a && !op->attrs.matmul.transpose_b && op->attrs.matmul.columns == 0 &&
+           left->shape.dim[0] <= TRMI_FACTORS_MOST && left->dtype == right->dtype &&
+           trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
 }
 
 static trm_status collect(lowering *l, trm_error *err) {
@@ -389,7 +410,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
             lower_leaf(l, op);
         } else if (op->kind == TRMI_OP_RESHAPE) {
             lower_reshape(l, op);
-        } else if (!stays_sparse(l, roots, uses, op)) {
+        } else if (!stays_apart(l, roots, uses, op)) {
             lower_op(l, i);
         }
     }
@@ -411,7 +432,8 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                             const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = program->graph;
     lowering l = {.program = program, .graph = g, .target = options->target,
-                  .dense_gradients = options->dense_gradients};
+                  .dense_gradients = options->dense_gradients,
+                  .factored_gradients = options->factored_gradients && !options->no_fusion};
     size_t values = (size_t)g->values_count;
     int32_t *uses = calloc(values, sizeof *uses);
     l.made = calloc(values, sizeof *l.made);

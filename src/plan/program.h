@@ -74,13 +74,19 @@ typedef struct trmi_step {
     const char *algorithm; /* "winograd4x3", "matmul", ...: the backend's choice, for people */
 } trmi_step;
 
+/* Gradients of matrices stay in factors of at most so many rows, where they have at least so many elements: a product
+ * of more rows is bound by arithmetic, and a small matrix by nothing. */
+enum { TRMI_FACTORS_MOST = 32, TRMI_FACTORS_FROM = 1 << 16 };
+
 /* A parameter's place in PARAM and GRAD. */
 typedef struct trmi_param {
     const char *name;
     int32_t param_buffer; /* index in buffers */
-    int32_t grad_buffer;  /* 0: not trained, or its gradient is sparse */
+    int32_t grad_buffer;  /* 0: not trained, or its gradient is sparse, or in factors */
     int32_t sparse_ids;   /* sparse gradient: buffer of ids ... */
     int32_t sparse_rows;  /* ... and of d(rows); 0 = dense */
+    int32_t factor_left;  /* gradient in factors: left^T right, buffers [n, rows] ... */
+    int32_t factor_right; /* ... and [n, columns]; 0 = not in factors */
     bool table;           /* an embedding table whose gradient is dense, but only of lookups */
     trm_init init;
     bool remote;          /* filled and updated by somebody else: no part of update and reduction */
@@ -110,6 +116,7 @@ struct trm_program {
     int32_t *outputs;   /* buffer indices in the order asked; they live to the end of the step */
     int32_t outputs_count;
     int64_t arena_bytes[TRMI_ARENAS];
+    int64_t untouched_bytes; /* of GRAD, at its end: gradients that stay in factors */
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     double plan_seconds;
     /* One rank's part of a graph that is split over a mesh (plan/shard.h); NULL and 0 otherwise. */
@@ -151,6 +158,7 @@ typedef struct trmi_plan_options {
     int32_t precision;         /* trm_precision of trireme/plan.h */
     bool no_fusion, no_recompute;
     bool dense_gradients; /* embeddings too: gradients are to be accumulated */
+    bool factored_gradients; /* those of large matrices that are products of few rows stay in factors */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* Split over the plan's mesh: the program of `rank`. NULL = whole. */
     const struct trmi_shard_plan *shard;

@@ -57,7 +57,8 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     (void)fast;
 #endif
     const trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion, .dense_gradients = true, .shard = plan};
+                                       .no_fusion = p->model.no_fusion, .dense_gradients = true,
+                                       .factored_gradients = p->model.accumulate <= 1, .shard = plan};
     trm_status status = trmi_plan_create(graph, &options, out, err);
     backend->destroy(backend);
     return status;
@@ -113,7 +114,7 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
         *bytes = (double)trmi_map_resident((size_t)program->arena_bytes[TRMI_ARENA_PARAM]) * p->slots;
         for (int a = 1; a < TRMI_ARENAS; a++) {
             bool shared = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD;
-            size_t own = (size_t)program->arena_bytes[a];
+            size_t own = (size_t)(program->arena_bytes[a] - (a == TRMI_ARENA_GRAD ? program->untouched_bytes : 0));
             *bytes += a == TRMI_ARENA_SLOT ? 0 : (double)(shared ? own : trmi_map_resident(own));
         }
     }

@@ -1,0 +1,264 @@
+/* Gradients that stay in factors (update_factors.c): the optimiser against its dense self, a network against itself with
+ * gradients that somebody reads. */
+#include "check.h"
+
+#include "exec/exec.h"
+#include "exec/update_state.h"
+
+#include "base/half.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { ROWS = 210, COLUMNS = 333, COUNT = ROWS * COLUMNS, MOST = TRMI_FACTORS_MOST, STEPS = 3 };
+
+static float random_value(uint64_t stream, int64_t i) {
+    return trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i)) - 0.5f;
+}
+
+/* ---- the optimiser ------------------------------------------------------------------------------------------------- */
+
+typedef struct pair {
+    float left[MOST * ROWS], right[MOST * COLUMNS];
+    uint16_t left_half[MOST * ROWS], right_half[MOST * COLUMNS];
+} pair;
+
+static void draw(pair *p, int factors, uint64_t step) {
+    for (int i = 0; i < factors * ROWS; i++) {
+        p->left_half[i] = trmi_float_to_bf16(random_value(10 + step, i));
+        p->left[i] = trmi_bf16_to_float(p->left_half[i]); /* the same numbers in both types */
+    }
+    for (int i = 0; i < factors * COLUMNS; i++) {
+        p->right_half[i] = trmi_float_to_bf16(random_value(20 + step, i));
+        p->right[i] = trmi_bf16_to_float(p->right_half[i]);
+    }
+}
+
+static void multiply(const pair *p, int factors, float *out) {
+    for (int r = 0; r < ROWS; r++) {
+        for (int c = 0; c < COLUMNS; c++) {
+            double sum = 0;
+            for (int s = 0; s < factors; s++) {
+                sum += (double)p->left[s * ROWS + r] * (double)p->right[s * COLUMNS + c];
+            }
+            out[r * COLUMNS + c] = (float)sum;
+        }
+    }
+}
+
+static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
+    trm_error err;
+    const trm_optimizer_options options = {.kind = kind, .momentum = 0.9, .weight_decay = 1e-3, .initial_accumulator = 0.1,
+                                           .l1 = 0.01, .l2 = 0.01, .clip_norm = 50};
+    const trmi_update_segment dense[] = {{.count = COUNT, .decay = true}, {.offset = COUNT, .count = 7}};
+    trmi_update_segment apart[] = {dense[0], dense[1]};
+    apart[0].factors = factors;
+    apart[0].columns = COLUMNS;
+    trmi_update *a, *b;
+    CHECK_OK(trmi_update_create(&options, dense, 2, COUNT + 7, &a, &err), err);
+    CHECK_OK(trmi_update_create(&options, apart, 2, COUNT + 7, &b, &err), err);
+    static pair p;
+    float *wa = malloc((COUNT + 7) * sizeof *wa), *wb = malloc((COUNT + 7) * sizeof *wb);
+    float *g = malloc((COUNT + 7) * sizeof *g), *product = malloc(COUNT * sizeof *product);
+    for (int i = 0; i < COUNT + 7; i++) {
+        wa[i] = wb[i] = random_value(1, i);
+        g[i] = random_value(2, i);
+    }
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        draw(&p, factors, t);
+        multiply(&p, factors, g);
+        trmi_update_factors(b, 0, half ? (const void *)p.left_half : p.left, half ? (const void *)p.right_half : p.right,
+                            half ? TRM_BFLOAT16 : TRM_FLOAT32);
+        trmi_update_product(b, 0, product);
+        CHECK_OK(trmi_update_run(a, wa, g, 0.1, t, &err), err);
+        CHECK_OK(trmi_update_run(b, wb, g, 0.1, t, &err), err);
+        assert_true(fabs(trmi_update_norm(a) - trmi_update_norm(b)) < 1e-5 * trmi_update_norm(a));
+        for (int i = 0; i < COUNT; i++) {
+            assert_true(fabsf(product[i] - g[i]) < 1e-5f);
+        }
+    }
+    double difference = 0;
+    for (int i = 0; i < COUNT + 7; i++) {
+        difference = fmax(difference, fabs((double)wa[i] - (double)wb[i]));
+    }
+    if (!(difference < (kind == TRM_ADAM || kind == TRM_ADAGRAD ? 1e-3 : 1e-5))) { /* these divide by small numbers */
+        fail_msg("optimiser %d, %d factors: %g apart", (int)kind, factors, difference);
+    }
+    free(wa);
+    free(wb);
+    free(g);
+    free(product);
+    trmi_update_destroy(a);
+    trmi_update_destroy(b);
+}
+
+static void every_optimiser_takes_factors(void **state) {
+    (void)state;
+    for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
+        equals_dense((trm_optimizer_kind)kind, 1, false);
+        equals_dense((trm_optimizer_kind)kind, 4, kind % 2 == 0);
+        equals_dense((trm_optimizer_kind)kind, MOST, kind % 2 == 1);
+    }
+}
+
+static void what_is_not_finite_changes_nothing(void **state) {
+    (void)state;
+    trm_error err;
+    const trmi_update_segment segment = {.count = COUNT, .factors = 2, .columns = COLUMNS};
+    trmi_update *u;
+    CHECK_OK(trmi_update_create(&(trm_optimizer_options){.kind = TRM_SGD}, &segment, 1, COUNT, &u, &err), err);
+    static pair p;
+    static float w[COUNT];
+    const float bad[][2] = {{NAN, 1}, {INFINITY, 1}, {1e30f, 1e30f}}; /* the last one's product is infinite */
+    for (int i = 0; i < 3; i++) {
+        draw(&p, 2, 0);
+        p.left[ROWS + 5] = bad[i][0];
+        p.right[COLUMNS + 7] = bad[i][1];
+        trmi_update_factors(u, 0, p.left, p.right, TRM_FLOAT32);
+        CHECK_FAILS(trmi_update_run(u, w, NULL, 0.1, 1, &err), TRM_DIVERGED, err, "NaN or infinite");
+        assert_true(w[5 * COLUMNS + 7] == 0);
+    }
+    draw(&p, 2, 0); /* large times small is neither */
+    p.left[5] = 1e25f;
+    memset(p.right, 0, COLUMNS * sizeof *p.right);
+    p.right[7] = 1e-25f;
+    trmi_update_factors(u, 0, p.left, p.right, TRM_FLOAT32);
+    CHECK_OK(trmi_update_run(u, w, NULL, 0.1, 1, &err), err);
+    assert_true(w[5 * COLUMNS + 7] != 0);
+    trmi_update_destroy(u);
+}
+
+/* ---- a network ---------------------------------------------------------------------------------------------------- */
+
+static trm_exec *make(trm_exec_options options) {
+    enum { BATCH = 5, WIDTH = 300, HIDDEN = 420 };
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, WIDTH));
+    trm_node h = trm_relu(g, trm_linear(g, x, trm_parameter(g, "a.weight", trm_shape_of(HIDDEN, WIDTH), TRM_INIT_LINEAR),
+                                        trm_parameter(g, "a.bias", trm_shape_of(HIDDEN), TRM_INIT_LINEAR)));
+    h = trm_linear(g, h, trm_parameter(g, "b.weight", trm_shape_of(HIDDEN, HIDDEN), TRM_INIT_LINEAR), TRM_NO_NODE);
+    h = trm_linear(g, h, trm_parameter(g, "c.weight", trm_shape_of(9, HIDDEN), TRM_INIT_LINEAR), TRM_NO_NODE);
+    options.loss = trm_softmax_cross_entropy(g, h, trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH)), NULL);
+    options.seed = 3;
+    options.tuning_file = "";
+    options.optimizer = (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 1};
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    return exec;
+}
+
+static int in_factors(const trm_exec *exec) {
+    int count = 0;
+    for (int32_t i = 0; i < exec->program->params_count; i++) {
+        count += exec->program->params[i].factor_left != 0;
+    }
+    return count;
+}
+
+static void feed(trm_exec *exec, int step) {
+    trm_error err;
+    trm_tensor x, label;
+    CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
+    CHECK_OK(trm_exec_input(exec, "label", &label, &err), err);
+    for (int64_t i = 0; i < trm_shape_count(&x.shape); i++) {
+        ((float *)x.data)[i] = random_value((uint64_t)(40 + step), i);
+    }
+    for (int64_t i = 0; i < label.shape.dim[0]; i++) {
+        ((int32_t *)label.data)[i] = (int32_t)((i + step) % 9);
+    }
+}
+
+/* Gradients of each step, then the parameters. */
+static void compare(trm_exec *a, trm_exec *b, double tolerance) {
+    trm_error err;
+    static float x[420 * 420], y[420 * 420];
+    for (int step = 0; step < STEPS; step++) {
+        feed(a, step);
+        feed(b, step);
+        CHECK_OK(trm_exec_forward_backward(a, &err), err);
+        CHECK_OK(trm_exec_forward_backward(b, &err), err);
+        for (int32_t v = 0; v < trm_exec_variable_count(a); v++) {
+            trm_variable variable = trm_exec_variable(a, v);
+            if (variable.kind == TRM_VARIABLE_PARAMETER) {
+                CHECK_OK(trm_exec_gradient(a, v, x, &err), err);
+                CHECK_OK(trm_exec_gradient(b, v, y, &err), err);
+                for (int64_t i = 0; i < trm_shape_count(&variable.shape); i++) {
+                    assert_true(fabs((double)x[i] - (double)y[i]) < tolerance);
+                }
+            }
+        }
+        CHECK_OK(trm_exec_update(a, 0.5, &err), err);
+        CHECK_OK(trm_exec_update(b, 0.5, &err), err);
+    }
+    for (int32_t v = 0; v < trm_exec_variable_count(a); v++) { /* slots too */
+        trm_variable variable = trm_exec_variable(a, v);
+        trm_exec_read(a, v, x);
+        trm_exec_read(b, v, y);
+        for (int64_t i = 0; i < trm_shape_count(&variable.shape); i++) {
+            assert_true(fabs((double)x[i] - (double)y[i]) < tolerance);
+        }
+    }
+    trm_exec_destroy(a);
+    trm_exec_destroy(b);
+}
+
+static void training_is_the_same(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    for (int i = 0; i < 2; i++) {
+        for (int mixed = 0; mixed < 2; mixed++) {
+            const trm_exec_options options = {.backend = backends[i], .precision = mixed ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32};
+            trm_exec_options plain = options;
+            plain.no_fusion = true;
+            trm_exec *a = make(options), *b = make(plain);
+            assert_int_equal(in_factors(a), 2); /* c.weight is small */
+            assert_int_equal(in_factors(b), 0);
+            assert_true(a->program->untouched_bytes >= (420 * 420 + 420 * 300) * 4);
+            compare(a, b, mixed ? 2e-3 : 1e-6);
+        }
+    }
+}
+
+/* Who holds the ranges sees all gradients, and what is written there is what the optimiser takes. */
+static void ranges_show_all_gradients(void **state) {
+    (void)state;
+    trm_error err;
+    float *parameters, *gradients;
+    int64_t count;
+    trm_exec *a = make((trm_exec_options){.backend = "ref"}), *b = make((trm_exec_options){.backend = "ref"});
+    trm_exec_ranges(b, &parameters, &gradients, &count);
+    compare(a, b, 1e-6);
+    trm_exec *c = make((trm_exec_options){.backend = "ref"});
+    feed(c, 0);
+    CHECK_OK(trm_exec_forward_backward(c, &err), err);
+    trm_exec_ranges(c, &parameters, &gradients, &count); /* only now */
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += fabs((double)gradients[i]);
+    }
+    assert_true(sum > 0);
+    static float before[420 * 420], after[420 * 420];
+    int32_t b_weight = trm_exec_find(c, "b.weight");
+    trm_exec_read(c, b_weight, before);
+    memset(gradients, 0, (size_t)count * sizeof *gradients);
+    CHECK_OK(trm_exec_update(c, 0.5, &err), err);
+    trm_exec_read(c, b_weight, after);
+    for (int i = 0; i < 420 * 420; i++) { /* decay only */
+        assert_true(fabs((double)after[i] - (double)before[i] * (1 - 0.5e-3)) < 1e-7);
+    }
+    trm_exec_destroy(c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_optimiser_takes_factors),
+        cmocka_unit_test(what_is_not_finite_changes_nothing),
+        cmocka_unit_test(training_is_the_same),
+        cmocka_unit_test(ranges_show_all_gradients),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
