@@ -79,6 +79,21 @@ expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output 
 # ---- too little memory: a sentence with numbers, before it is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
 
+# ---- wherever memory ends: 4 and one line, no crash in a library below (127: the program's libraries did not fit)
+if ! sanitized; then
+    enough=0
+    for kilobytes in $(seq 56000 13000 250000); do
+        rm -rf "$work/tight"
+        (ulimit -v "$kilobytes" && exec "$trireme" train lenet --data synth --synth-train 32 --synth-test 16 --batch-size 16 --threads 2 \
+            --output "$work/tight" --quiet) > /dev/null 2> "$work/err"
+        got=$?
+        [ $got = 0 ] && enough=1 && break
+        [ $got = 127 ] && continue
+        [ $got = 4 ] && [ "$(wc -l < "$work/err")" = 1 ] || fail "with $kilobytes KB of memory: exit $got, expected 4: $(cat "$work/err")"
+    done
+    [ $enough = 1 ] || fail "lenet does not train in 250 MB: $(cat "$work/err")"
+fi
+
 # ---- the guide's own numbers: 224x224, batches of 32 from all files, its rate and loss, ten epochs in sink mode
 "$trireme" data synth --output "$work/sound" --synth-train 100 --synth-test 20 --quiet > /dev/null || fail "data synth"
 "$trireme" train lenet --data "$work/sound" --exact-guide --dry-run --json > "$work/out" 2> "$work/err" || fail "--exact-guide: $(cat "$work/err")"

@@ -56,8 +56,13 @@ double trmi_os_wall(void);
 
 /* CPUs that this process may use: the smaller of its affinity mask and its cgroup quota, >= 1. */
 int trmi_os_cpu_count(void);
-/* Bytes of physical memory that this process may use: the smaller of RAM and its cgroup limit. */
+/* Bytes of memory that this process may use: the smallest of RAM, its cgroup's limit and ulimit -v. */
 int64_t trmi_os_memory_bytes(void);
+/* Can so much more be had now? For what has no answer when it cannot: libraries that do not look whether malloc gave
+ * them something, OpenMP that ends the program when a thread cannot be started. Costs two system calls. */
+bool trmi_os_has_room(size_t bytes);
+/* Bytes of address space that starting a thread takes. */
+size_t trmi_os_thread_bytes(void);
 /* Resident bytes of this process: the most so far, and now. */
 int64_t trmi_os_peak_bytes(void);
 int64_t trmi_os_resident_bytes(void);

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,7 +341,31 @@ int64_t trmi_os_memory_bytes(void) {
         sscanf(line, "%lld", &limit) == 1 && limit > 0 && limit < bytes) {
         bytes = limit;
     }
+    struct rlimit most;
+    if (getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY && (int64_t)most.rlim_cur < bytes) {
+        bytes = (int64_t)most.rlim_cur;
+    }
     return bytes;
+}
+
+bool trmi_os_has_room(size_t bytes) {
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+        return false;
+    }
+    munmap(room, bytes);
+    return true;
+}
+
+size_t trmi_os_thread_bytes(void) {
+    pthread_attr_t attributes;
+    size_t stack = 0, guard = 0;
+    if (pthread_attr_init(&attributes) == 0) {
+        pthread_attr_getstacksize(&attributes, &stack);
+        pthread_attr_getguardsize(&attributes, &guard);
+        pthread_attr_destroy(&attributes);
+    }
+    return (stack > 0 ? stack : (size_t)8 << 20) + guard + ((size_t)1 << 20);
 }
 
 int64_t trmi_os_peak_bytes(void) {

@@ -143,8 +143,8 @@ static trm_status worker_start(trm_dataset *dataset, trmi_worker *worker, trmi_s
     }
     int failed = pthread_create(&worker->thread, NULL, work, worker);
     if (failed != 0) {
-        errno = failed;
-        return TRMI_FAIL_SYS(err, "prefetch: no thread");
+        return TRMI_FAIL(err, TRM_NOMEM, "prefetch: no memory or no right for a thread (%s); fewer --workers may do",
+                         strerror(failed));
     }
     worker->running = true;
     return TRM_OK;

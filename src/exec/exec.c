@@ -136,7 +136,7 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
     }
     if (needed > present) {
         return TRMI_FAIL(err, TRM_NOMEM,
-                         "the program needs %.2f GB (activations %.2f GB), this machine allows %.2f GB; "
+                         "the program needs %.2f GB (activations %.2f GB), this process may have %.2f GB; "
                          "use a smaller batch or image",
                          (double)needed / 1e9, (double)p->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e9,
                          (double)present / 1e9);
@@ -160,8 +160,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
             exec->env.arena[a] = exec->owned[a] = trmi_map(bytes);
         }
         if (exec->env.arena[a] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of %.2f GB", (double)bytes / 1e9,
-                             (double)needed / 1e9);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of %.1f MB", (double)bytes / 1e6,
+                             (double)needed / 1e6);
         }
         if (a == TRMI_ARENA_GRAD && p->untouched_bytes > 0) {
             size_t tail = (size_t)p->untouched_bytes;

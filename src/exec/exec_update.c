@@ -53,8 +53,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         exec->accumulator = exec->parallel != NULL ? trmi_parallel_memory(exec->parallel, bytes, err)
                                                    : trmi_alloc(bytes);
         if (exec->accumulator == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.2f GB of gradients",
-                             (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e9);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.1f MB of gradients",
+                             (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e6);
         }
     }
     return TRM_OK;

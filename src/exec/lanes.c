@@ -111,8 +111,8 @@ static trm_status take_shared(trm_exec *exec, trmi_lanes *l, trm_error *err) {
     l->gathered = l->sums != NULL ? reachable(exec, l->gathered_bytes, err) : NULL;
     l->largest = l->gathered != NULL ? reachable(exec, l->largest_bytes, err) : NULL;
     return l->largest != NULL ? TRM_OK
-                              : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of sums of gradients",
-                                          (double)l->sums_bytes / 1e9);
+                              : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of sums of gradients",
+                                          (double)l->sums_bytes / 1e6);
 }
 
 static trm_status take_own(const trm_program *program, trmi_lanes *l, trm_error *err) {
@@ -154,8 +154,8 @@ static trm_status take_lane(trm_exec *exec, trmi_lanes *l, int32_t index, trm_er
         }
     }
     return fine ? TRM_OK
-                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes of %.2f GB of activations", l->count,
-                            (double)exec->program->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e9);
+                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d lanes of %.1f MB of activations", l->count,
+                            (double)exec->program->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e6);
 }
 
 static trm_status fill(trm_exec *exec, trmi_lanes *l,

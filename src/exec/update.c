@@ -114,8 +114,8 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
     for (int32_t s = 0; s < u->slots_count; s++) {
         u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
         if (u->slots[s] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.2f GB of optimiser slots",
-                             (double)u->count * 4 * u->slots_count / 1e9);
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of optimiser slots",
+                             (double)u->count * 4 * u->slots_count / 1e6);
         }
     }
     bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;

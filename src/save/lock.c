@@ -288,7 +288,7 @@ static trm_status start_beating(trmi_lock *lock, trm_error *err) {
     if (failed != 0) {
         pthread_mutex_destroy(&lock->mutex);
         pthread_cond_destroy(&lock->leave);
-        return TRMI_FAIL(err, TRM_NOMEM, "cannot start a thread: error %d", failed);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory or no right for a thread that keeps the folder's lock (%s)", strerror(failed));
     }
     return TRM_OK;
 }

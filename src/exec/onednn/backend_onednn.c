@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
@@ -215,6 +216,16 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     return TRM_OK;
 }
 
+/* OpenMP keeps its threads; it ends the program where it cannot start one, so that is looked at first. */
+static trm_status start_threads(int threads, trm_error *err) {
+    if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
+        return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);
+    }
+#pragma omp parallel num_threads(threads)
+    { }
+    return TRM_OK;
+}
+
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err) {
     trmi_backend *backend = trmi_alloc(sizeof *backend);
@@ -242,7 +253,8 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .seconds = target_seconds,
                                     .scratch = target_scratch,
                                     .in_place = target_in_place};
-    trm_status status = trmi_dnnl_create(&state->dnnl, err);
+    trm_status status = start_threads(state->threads, err);
+    status = status == TRM_OK ? trmi_dnnl_create(&state->dnnl, err) : status;
     if (status == TRM_OK) {
         status = trmi_tuning_create(cache_file, state->threads, trmi_dnnl_version(),
                                     trmi_gemm()->name, &state->tuning, err);
