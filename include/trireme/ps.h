@@ -272,6 +272,11 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_table(trm_ps_client *client,
                                                     const trm_table_options *options,
                                                     int32_t *table, trm_error *err);
 
+/* Keeps so many hot rows of this table here, beside what cache_rows of the options said for all; each is used for
+ * cache_staleness batches. 0, and a table that has a cache: nothing changes.   errors  INVALID, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table,
+                                                    int64_t rows, trm_error *err);
+
 /* One batch: slices of keys of any tables, pulled with one request per server and pushed with one.
  * Keys may repeat, within and across slices of a table: each goes over the wire once.
  *

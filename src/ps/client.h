@@ -142,6 +142,8 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
 trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                             size_t bytes, double deadline, trm_error *err);
 /* One control request to one server; the answer is in client->order_*. */
+/* Where workers wait for each other: they do not for this one, until its next push. */
+trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
 trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);

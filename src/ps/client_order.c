@@ -35,22 +35,26 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
             return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
         }
         memcpy(name, checked.name, length);
-        if (client->options.cache_rows > 0) {
-            size_t row = (size_t)checked.width * trm_dtype_bytes(client->options.wire);
-            trm_status status =
-                trmi_cache_create(client->options.cache_rows, row, &client->caches[number], err);
-            if (status != TRM_OK) {
-                trmi_free(name);
-                return status;
-            }
-        }
         client->tables[number] = checked;
         client->tables[number].name = name;
         client->widths[number] = checked.width;
         client->table_count++;
+        TRMI_TRY(trm_ps_client_cache(client, (int32_t)number, client->options.cache_rows, err));
     }
     *table = (int32_t)number;
     return TRM_OK;
+}
+
+trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
+    if (table < 0 || (uint32_t)table >= client->table_count || rows < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a cache of %lld rows for table %d of %u: rows of a declared table expected",
+                         (long long)rows, table, client->table_count);
+    }
+    if (rows == 0 || client->caches[table] != NULL) {
+        return TRM_OK;
+    }
+    size_t row = (size_t)client->widths[table] * trm_dtype_bytes(client->options.wire);
+    return trmi_cache_create(rows, row, &client->caches[table], err);
 }
 
 trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_table_stats *out,
@@ -104,8 +108,7 @@ trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_ro
     return TRM_OK;
 }
 
-/* Where workers wait for each other: not for one that has no samples for now. */
-static trm_status rest(trm_ps_client *client, trm_error *err) {
+trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
     for (uint32_t s = 0; s < client->servers && client->mode != TRM_PS_ASYNC && !client->resting;
          s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_BYE, 1}};
@@ -113,7 +116,7 @@ static trm_status rest(trm_ps_client *client, trm_error *err) {
                                    err));
     }
     client->resting = true;
-    return TRM_PENDING;
+    return TRM_OK;
 }
 
 trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
@@ -128,7 +131,14 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     const int64_t *v = client->order_note.value;
     if (v[5] != TRM_OK) {
-        return v[5] == TRM_END ? TRM_END : rest(client, err);
+        if (v[5] == TRM_END) {
+            return TRM_END;
+        }
+        TRMI_TRY(trmi_client_rest(client, err));
+        return TRM_PENDING;
+    }
+    if (client->resting && client->mode == TRM_PS_SYNC) { /* so that it is one sum late at most, not one more each time */
+        TRMI_TRY(trm_ps_flush(client, err));
     }
     client->resting = false;
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};

@@ -194,7 +194,7 @@ static void scatter(trm_ps_batch *b) {
 
 static void fill_cache(trm_ps_batch *b) {
     trm_ps_client *c = b->client;
-    for (int64_t u = 0; c->options.cache_rows > 0 && !b->outside && u < b->unique_count; u++) {
+    for (int64_t u = 0; !b->outside && u < b->unique_count; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL &&
             c->caches[x->table] != NULL) {

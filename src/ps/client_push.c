@@ -6,6 +6,8 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
+static const double patience_seconds = 0.2; /* seconds */
+
 static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
         trmi_pending *p = &peer->pending[i];
@@ -294,6 +296,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
                                          : fill_messages(b, &header, messages, err);
     if (status == TRM_OK) {
         c->next_sequence++;
+        c->resting = false; /* the servers see it by this push */
         c->stats.pushes++;
         if (lent) {
             c->pushed_lease = options->lease.id;
@@ -305,12 +308,24 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     return status;
 }
 
-trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
-    double deadline = trmi_client_deadline(c);
+static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
         while (pending_count(&c->peers[s]) > 0) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
     return push_failed(c, err);
+}
+
+/* Synchronous, of samples that were lent: a push may be in a later sum of server 0 than of the others, if this worker
+ * had rested just before. That sum waits for workers that wait for this one's next push elsewhere: so it rests. */
+trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
+    if (c->mode == TRM_PS_SYNC && c->last_lease != 0 && !c->resting) {
+        trm_status status = drain(c, trmi_os_now() + patience_seconds, err);
+        if (status != TRM_TIMEOUT) {
+            return status;
+        }
+        TRMI_TRY(trmi_client_rest(c, err));
+    }
+    return drain(c, trmi_client_deadline(c), err);
 }
