@@ -27,6 +27,22 @@ train widedeep --batch-size 512 -n 2 --ps 1 --output async > async.json
 python3 -c 'import json
 done = [json.loads(l) for l in open("async.json") if "\"done\"" in l][-1]
 assert done["least_updates"] == done["most_updates"] == done["global_step"] and 10 <= done["global_step"] <= 12, done' || fail "asynchronous: $(grep done async.json)"
+# Samples that are lent where workers wait for each other, each used once; hot rows that workers keep.
+lent="--data clicks --table-rows 1000 --synth-train 8192 --synth-test 2000 --batch-size 256 --epochs 2"
+for mode in sync staleness=2; do
+    hot=$([ $mode = sync ] || echo "--hot-rows 4000 --hot-age 2")
+    # shellcheck disable=SC2086
+    "$trireme" train widedeep $lent -n 3 --ps 2 --mode $mode --lend always $hot --output lent-$mode --json > lent.json 2> err || fail "$mode: $(tail -n 3 err)"
+    python3 - $mode << 'END' || fail "lent in mode $mode: $(grep done lent.json)"
+import json, sys
+done = [json.loads(l) for l in open("lent.json") if '"done"' in l][-1]
+batches, sync = 2 * 8192 // 256, sys.argv[1] == "sync"
+assert done["least_updates"] == done["most_updates"] == done["global_step"], done
+assert batches / 3 <= done["global_step"] <= batches if sync else done["global_step"] == batches, done
+assert (done["cached_keys"] == 0) == sync and done["cached_keys"] < done["unique_keys"] < done["lookups"], done
+END
+done
+expect 2 "the synchronous mode allows no age" train widedeep $data --steps 2 -n 2 --ps 1 --mode sync --hot-rows 10
 "$trireme" eval widedeep $data --batch-size 512 --checkpoint hybrid --json > eval.json || fail "eval"
 same hybrid.json eval.json 1e-6
 exit $failed

@@ -50,6 +50,15 @@ typedef struct trm_input_context {
 typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *params, trm_dataset **out,
                                    trm_error *err);
 
+/* Who trains on which samples. Lent: in ranges of some batches; what a worker that dies has not used goes to others.
+ * Dealt: each worker has its part from the beginning, and comes back to it: synchronous results are then the same
+ * whoever was faster. */
+typedef enum trm_ps_lend {
+    TRM_PS_LEND_AUTO, /* ASYNC lent, else dealt */
+    TRM_PS_LEND_ALWAYS,
+    TRM_PS_LEND_NEVER
+} trm_ps_lend;
+
 /* Guide 000's tf.distribute.experimental.ParameterServerStrategy. Zero means the default. */
 typedef struct trm_ps_strategy {
     trm_ps_mode mode;
@@ -58,6 +67,9 @@ typedef struct trm_ps_strategy {
     trm_dtype wire;         /* of rows and gradients; 0 = float32 */
     trm_placement_kind placement; /* of dense variables, as in trm_ps_training */
     trm_partition partition;
+    trm_ps_lend lend;       /* how the workers share the data */
+    int64_t cache_rows;     /* hot rows of each embedding table that a worker keeps; 0 = none */
+    int32_t cache_staleness; /* own batches that such a row may be old; 0 = 1. BOUNDED: at most staleness */
     bool hybrid;            /* dense parameters are reduced among the workers, tables stay on servers */
     /* servers */
     int32_t shards;         /* threads of one server; 0 = its CPUs */
@@ -139,6 +151,8 @@ typedef struct trm_job_result {
     /* The chief's: how often the rows of dense variables have been updated. Both are the number of pushes when
      * each was applied exactly once, whoever was killed. */
     int64_t least_updates, most_updates;
+    /* Of a trainer: keys of its batches, different ones, and those of them that its cache of hot rows had. */
+    int64_t lookups, unique_keys, cached_keys;
 } trm_job_result;
 
 /* Checks the configuration as a whole.

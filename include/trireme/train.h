@@ -98,10 +98,11 @@ typedef struct trm_model trm_model;
 typedef struct trm_ps_training {
     trm_ps_client *client;  /* NULL = no servers. Borrowed; outlives the model */
     bool tables_only;       /* hybrid: dense parameters stay here, and are reduced over `parallel` */
-    /* Asynchronous mode: batches are lent by server 0 in ranges of so many, so that each is used once an
-     * epoch although workers come and go; `data` is then the same and unsharded on all workers. 0 = off */
+    /* Batches are lent by server 0 in ranges of so many, so that each is used once an epoch although workers
+     * come and go; `data` is then the same and unsharded on all workers. Not with tables_only. 0 = off */
     int64_t lease_batches;
     double lease_seconds;   /* without a batch finished, a worker's range goes to others; 0 = 60 */
+    int64_t cache_rows;     /* hot rows of each embedding table that this worker keeps: trm_ps_client_cache */
     bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed */
     /* Where dense variables live: rows spread over all servers (default), whole variables or parts of them
      * in turn, or by their bytes. */

@@ -62,7 +62,8 @@ typedef struct app_options {
     int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *export_latest, *export_best, *export_final;
-    const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill;
+    const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill, *lend;
+    int64_t hot_rows, hot_age;
     int64_t cut;
     bool tcp_only;
     bool evaluator, check, no_ps_log, hybrid;

@@ -235,6 +235,9 @@ static const app_flag ROLES[] = {
     {"mode", APP_TEXT, OPTION(mode), "sync|async|staleness=K", "how far workers may run apart (async)", 0, 0},
     {"evaluator", APP_BOOL, OPTION(evaluator), NULL, "also start a process that evaluates each checkpoint", 0, 0},
     {"hybrid", APP_BOOL, OPTION(hybrid), NULL, "dense parameters are reduced among the workers; only tables are on servers", 0, 0},
+    {"lend", APP_CHOICE, OPTION(lend), "auto|always|never", "samples go to workers in ranges, and to others when one dies (auto: async only)", 0, 0},
+    {"hot-rows", APP_INT, OPTION(hot_rows), "N", "of each embedding table that a worker keeps for some batches (none)", 0, 1e9},
+    {"hot-age", APP_INT, OPTION(hot_age), "K", "... for so many of its batches; at most K with --mode staleness=K (1)", 1, 1e6},
     {"placement", APP_CHOICE, OPTION(placement), "by_hash|round_robin|by_size", "of dense variables on servers (by_hash: rows spread over all)", 0, 0},
     {"restarts", APP_INT, OPTION(restarts), "N", "so often a role that dies is started again, each (3)", 0, 1000},
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
@@ -347,6 +350,7 @@ void app_defaults(app_options *o) {
     o->plan_largest = 16384;
     o->mode = "async";
     o->placement = "by_hash";
+    o->lend = "auto";
     o->restarts = 3;
     o->eval_every_epochs = -1; /* at the end */
     o->repeats = 10;

@@ -29,7 +29,7 @@ bool app_is_job(const app_context *app) {
 
 /* What only jobs with servers look at. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
-    static const char *const names[] = {"mode", "hybrid", "placement", "ps-shards", "ps-memory", "no-ps-log",
+    static const char *const names[] = {"mode", "hybrid", "placement", "lend", "hot-rows", "hot-age", "ps-shards", "ps-memory", "no-ps-log",
                                         "export-latest", "export-best", "export-final"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (app_given(&app->parsed, names[i])) {
@@ -201,6 +201,11 @@ static void set_table(void *context, trm_table_options *options) {
 static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_ps_strategy strategy = {.hybrid = o->hybrid,
+                                .lend = strcmp(o->lend, "always") == 0  ? TRM_PS_LEND_ALWAYS
+                                        : strcmp(o->lend, "never") == 0 ? TRM_PS_LEND_NEVER
+                                                                        : TRM_PS_LEND_AUTO,
+                                .cache_rows = o->hot_rows,
+                                .cache_staleness = (int32_t)o->hot_age,
                                 .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
                                         : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
                                                                        : TRM_FLOAT32,
@@ -281,6 +286,11 @@ static void tell_done(const trm_job_result *result, double seconds) {
     if (result->most_updates > 0) {
         app_json_int("least_updates", result->least_updates);
         app_json_int("most_updates", result->most_updates);
+    }
+    if (result->lookups > 0) {
+        app_json_int("lookups", result->lookups);
+        app_json_int("unique_keys", result->unique_keys);
+        app_json_int("cached_keys", result->cached_keys);
     }
     app_json_int("peak_bytes", trm_peak_bytes());
     app_json_close();

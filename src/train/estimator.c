@@ -66,6 +66,33 @@ static trm_status check_precision(const trm_run_config *c, trm_precision *out, t
                            "force_fp32 expected", c->precision_mode);
 }
 
+/* How data and hot rows are shared, against how far workers may run apart. */
+static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
+    const trm_ps_strategy *s = &e->strategy;
+    int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
+    if (s->lend == TRM_PS_LEND_ALWAYS && (s->hybrid || s->backup_workers > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID, "lent samples: %s; leave lend as it is",
+                         s->hybrid ? "hybrid workers need as many batches as the others"
+                                   : "what a backup worker does too late is dropped, and its samples with it");
+    }
+    if (s->cache_rows < 0 || s->cache_staleness < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "cache_rows %lld, cache_staleness %d: 0 or more expected",
+                         (long long)s->cache_rows, s->cache_staleness);
+    }
+    if (s->cache_staleness > 0 && s->cache_rows == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "cache_staleness %d: no rows are cached; set cache_rows too", s->cache_staleness);
+    }
+    if (s->cache_rows > 0 && s->mode == TRM_PS_SYNC) {
+        return TRMI_FAIL(err, TRM_INVALID, "cache_rows %lld: a cached row is old, and the synchronous mode allows no age: use "
+                         "async or staleness=K", (long long)s->cache_rows);
+    }
+    if (s->cache_rows > 0 && s->mode == TRM_PS_BOUNDED && age > s->staleness) {
+        return TRMI_FAIL(err, TRM_INVALID, "cache_staleness %d: rows may be at most %d batches old with staleness=%d", age,
+                         s->staleness, s->staleness);
+    }
+    return TRM_OK;
+}
+
 static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     const trm_run_config *c = &e->config;
     if (!e->has_roles) {
@@ -102,6 +129,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "%d backup_workers of %d workers: fewer expected",
                          e->strategy.backup_workers, e->trainers);
     }
+    TRMI_TRY(check_sharing(e, err));
     if (e->role == TRM_ROLE_EVALUATOR && c->model_dir == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "an evaluator reads checkpoints from model_dir; set it");
     }
@@ -228,7 +256,9 @@ void trm_estimator_request_stop(trm_estimator *e) {
 
 /* Without a common pace the servers say who reads what, so that nothing is read twice or not at all. */
 bool trmi_estimator_lends(const trm_estimator *e) {
-    return e->has_roles && e->strategy.mode == TRM_PS_ASYNC && !e->strategy.hybrid;
+    const trm_ps_strategy *s = &e->strategy;
+    bool wanted = s->lend == TRM_PS_LEND_ALWAYS || (s->lend == TRM_PS_LEND_AUTO && s->mode == TRM_PS_ASYNC);
+    return e->has_roles && wanted && !s->hybrid;
 }
 
 /* ---- for the roles ------------------------------------------------------------------------------ */

@@ -75,6 +75,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .servers = e->servers,
                                            .worker = e->trainer,
                                            .wire = e->strategy.wire,
+                                           .cache_staleness = e->strategy.cache_staleness,
                                            .ring_bytes = e->ring_bytes,
                                            .timeout_seconds = timeout,
                                            .token = e->config.token};
@@ -161,6 +162,7 @@ static trm_status build_model(trainer *t, trm_error *err) {
                                    .tables_only = e->strategy.hybrid,
                                    .lease_batches = trmi_estimator_lends(e) ? batches : 0,
                                    .lease_seconds = e->strategy.timeout_seconds,
+                                   .cache_rows = e->strategy.cache_rows,
                                    .no_prefetch = !e->config.enable_data_pre_proc,
                                    .placement = e->strategy.placement,
                                    .partition = e->strategy.partition,
@@ -254,6 +256,11 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
                        (unsigned long long)trm_model_global_step(t->model));
     status = train(t, spec, err);
     out->global_step = trm_model_global_step(t->model);
+    trm_ps_client_stats stats;
+    trm_ps_client_get_stats(t->client, &stats);
+    out->lookups = stats.lookups;
+    out->unique_keys = stats.unique_keys;
+    out->cached_keys = stats.cached_keys;
     if (status == TRM_OK && e->is_chief) {
         TRMI_TRY(trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }

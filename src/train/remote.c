@@ -96,8 +96,9 @@ static trm_status make_ids_program(trmi_remote *r, const trm_model_options *o, c
 
 trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi_remote **out,
                               trm_error *err) {
-    if (o->ps.lease_batches > 0 && (trm_ps_client_mode(o->ps.client) != TRM_PS_ASYNC || o->ps.tables_only)) {
-        return TRMI_FAIL(err, TRM_INVALID, "lease_batches: where workers wait for each other, data is dealt by shards");
+    if (o->ps.lease_batches > 0 && o->ps.tables_only) {
+        return TRMI_FAIL(err, TRM_INVALID, "lease_batches: where workers reduce gradients among each other, each has as many "
+                         "batches as the others: data is dealt by shards");
     }
     if (o->accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -165,6 +166,7 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
         r->options.table(r->options.context, &o);
     }
     TRMI_TRY(trm_ps_client_table(r->client, &o, number, err));
+    TRMI_TRY(trm_ps_client_cache(r->client, *number, r->options.cache_rows, err));
     r->tables[r->tables_count++] = (trmi_remote_table){t->table, t->rows, t->width, *number};
     return TRM_OK;
 }
@@ -535,7 +537,7 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(r->client, &stats);
     uint64_t counted = (uint64_t)stats.global_step;
-    if (trm_ps_client_mode(r->client) == TRM_PS_SYNC) {
+    if (trm_ps_client_mode(r->client) == TRM_PS_SYNC && !trmi_remote_leases(r)) {
         return (uint64_t)trmi_remote_position(r);
     }
     return counted > r->step ? counted : r->step;
@@ -574,7 +576,11 @@ static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch *
 
 trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
     int64_t size = r->compiled->batch;
-    if (r->lease.id == 0 || r->lent_next * size >= r->lease.end) {
+    bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;
+    if (used && r->current >= 0 && trm_ps_client_mode(r->client) != TRM_PS_ASYNC) {
+        return TRM_OK; /* without samples this worker would rest, and the others not wait for what it is about to push */
+    }
+    if (used) {
         TRMI_TRY(trm_ps_lease_take(r->client, &r->lending, &r->lease, err));
         r->lent_next = r->lease.begin / size;
     }

@@ -33,7 +33,8 @@ typedef struct trmi_staged {
 bool trmi_remote_leases(const trmi_remote *remote);
 /* What there is to lend: whole batches of the dataset, so many epochs (0 = no end). */
 void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs);
-/* Reads the next batch that is this worker's and stages it.
+/* Reads the next batch that is this worker's and stages it; where workers wait for each other not before the last
+ * batch of a lease has been pushed.
  *   error  TRM_END: all are used; TRM_PENDING: others still work on the last of this epoch, ask again */
 trm_status trmi_remote_stage_lent(trmi_remote *remote, trm_dataset *data, trm_error *err);
 /* The staged batch's epoch. */

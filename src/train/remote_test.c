@@ -383,7 +383,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void each_sample_is_used_once_an_epoch(void **state) {
+static void each_sample_once(trm_ps_mode mode, int32_t staleness) {
     enum { WORKERS = 3, BATCHES = 3 * (ROWS / BATCH) };
     history *all = calloc(1, sizeof *all);
     borrower b[WORKERS];
@@ -392,7 +392,8 @@ static void each_sample_is_used_once_an_epoch(void **state) {
     pthread_mutex_init(&all->mutex, NULL);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(trm_ps_server_start(&(trm_ps_server_options){.server = i, .servers = 2, .shards = 2,
-                                         .workers = WORKERS, .memory_bytes = 1 << 26}, &servers[i], &err), err);
+                                         .mode = mode, .staleness = staleness, .workers = WORKERS,
+                                         .memory_bytes = 1 << 26}, &servers[i], &err), err);
     }
     for (int i = 0; i < WORKERS; i++) { /* worker 1 leaves early: what it was lent goes to others */
         b[i] = (borrower){.all = all, .servers = servers, .number = i, .quits_after = i == 1 ? 4 : 0};
@@ -415,6 +416,13 @@ static void each_sample_is_used_once_an_epoch(void **state) {
         trm_ps_server_stop(servers[i]);
     }
     free(all);
+}
+
+static void each_sample_is_used_once_an_epoch(void **state) {
+    each_sample_once(TRM_PS_ASYNC, 0);
+    each_sample_once(TRM_PS_BOUNDED, 0);
+    each_sample_once(TRM_PS_BOUNDED, 2);
+    each_sample_once(TRM_PS_SYNC, 0);
 }
 
 /* ---- refusals ----------------------------------------------------------------------------------------- */
