@@ -96,10 +96,8 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     trmi_box box = part != NULL ? part->box : trmi_box_whole(&v->shape);
     size_t bytes = (size_t)trmi_box_count(&box) * trm_dtype_bytes(v->dtype);
     bool in_place = b->layout == TRMI_PLAIN;
-    if (exec->parallel != NULL && exec->parallel->common && exec->parallel->rank != 0 &&
-        b->arena == TRMI_ARENA_PARAM) {
-        return true; /* rank 0 does, for all */
-    }
+    bool for_all = exec->parallel != NULL && exec->parallel->common && b->arena == TRMI_ARENA_PARAM;
+    uint64_t seed = for_all ? exec->parallel->first_seed : exec->env.seed;
     bool borrows = !in_place && b->arena == TRMI_ARENA_PARAM && p->training;
     void *plain = in_place  ? trmi_exec_variable_address(exec, index)
                   : borrows ? exec->env.arena[TRMI_ARENA_GRAD] + b->offset
@@ -108,9 +106,9 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
         return false;
     }
     if (part != NULL) {
-        trmi_init_fill_box(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, &box, v->dtype, plain);
+        trmi_init_fill_box(leaf->attrs.leaf.init, seed, v->name, &v->shape, &box, v->dtype, plain);
     } else {
-        trmi_init_fill(leaf->attrs.leaf.init, exec->env.seed, v->name, &v->shape, v->dtype, plain);
+        trmi_init_fill(leaf->attrs.leaf.init, seed, v->name, &v->shape, v->dtype, plain);
     }
     if (!in_place) {
         write_part(exec, index, plain);
@@ -123,15 +121,43 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     return true;
 }
 
-/* Each variable is a function of (seed, name, element): any thread may make it. */
+/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the one that has least to make
+ * so far. All meet before anyone reads them (trmi_parallel_begin). */
+static void deal_out(const trm_exec *exec, uint8_t *mine, int64_t *loads) {
+    const trmi_parallel *ranks = exec->parallel;
+    bool common = ranks != NULL && ranks->common;
+    for (int32_t i = 0; i < exec->variables_count; i++) {
+        const trm_variable *v = &exec->variables[i];
+        int32_t least = 0;
+        mine[i] = v->kind != TRM_VARIABLE_SLOT;
+        if (!common || v->kind != TRM_VARIABLE_PARAMETER) {
+            continue;
+        }
+        for (int32_t r = 1; r < ranks->size; r++) {
+            least = loads[r] < loads[least] ? r : least;
+        }
+        loads[least] += trm_shape_count(&v->shape);
+        mine[i] = least == ranks->rank;
+    }
+}
+
+/* Each variable is a function of (seed, name, element): any thread of any rank may make it. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
-    int32_t failed = 0;
+    int32_t failed = 0, ranks = exec->parallel != NULL ? exec->parallel->size : 1;
+    uint8_t *mine = trmi_alloc((size_t)exec->variables_count + 1);
+    int64_t *loads = trmi_alloc((size_t)ranks * sizeof *loads);
+    if (mine == NULL || loads == NULL) {
+        trmi_free(mine);
+        trmi_free(loads);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", exec->variables_count);
+    }
+    deal_out(exec, mine, loads);
 #pragma omp parallel for schedule(dynamic, 1) reduction(+ : failed)
     for (int32_t i = 0; i < exec->variables_count; i++) {
-        if (exec->variables[i].kind != TRM_VARIABLE_SLOT) {
-            failed += !initialise_one(exec, i);
-        }
+        failed += mine[i] && !initialise_one(exec, i);
     }
+    trmi_free(mine);
+    trmi_free(loads);
     return failed == 0 ? TRM_OK
                        : TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", failed);
 }

@@ -153,7 +153,11 @@ trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
     if (exec->program->arena_bytes[TRMI_ARENA_CAST] > 0) {
         TRMI_TRY(share_arena(exec, TRMI_ARENA_CAST, err));
     }
-    return share_arena(exec, TRMI_ARENA_PARAM, err);
+    TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
+    int64_t seed = (int64_t)exec->env.seed;
+    TRMI_TRY(trm_comm_broadcast(exec->parallel->comm, &seed, 1, TRM_INT64, 0, err));
+    exec->parallel->first_seed = (uint64_t)seed;
+    return TRM_OK;
 }
 
 void trmi_parallel_close(trm_exec *exec) {

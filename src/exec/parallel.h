@@ -59,6 +59,7 @@ typedef struct trmi_parallel {
     void **shared; /* owned list; a mesh of three axes alone adds eight */
     int64_t shared_count, shared_capacity;
     bool common; /* PARAM is rank 0's memory on all ranks, each writes its slice */
+    uint64_t first_seed; /* rank 0's, where PARAM is common: initial values are its */
     uint8_t *casts; /* by step, a trmi_cast: parallel_casts.c; NULL = none */
     int32_t casts_count;
     bool casts_fresh; /* they are those of the parameters as they are */
