@@ -41,12 +41,21 @@ static bool dnnl_can(const trmi_conv_problem *p) {
 
 /* Per core, as measured on AVX-512 machines with 200 GF/s a core; only ratios matter. In bfloat16 it
  * is twice that on some CPUs and half on others, so that only a trial can tell. */
+enum { MANY_WEIGHTS = 1 << 19 };
+
+/* Its 1x1 data gradients fall behind where channels are many (by up to half, on one thread at 7x7 and 14x14); its weight
+ * gradients are stored through the caches. */
 static double dnnl_guess(const trmi_conv_problem *p, int threads) {
-    double pixels = (double)(p->oh * p->ow);
+    double pixels = (double)(p->oh * p->ow), stored = 0;
     double rate = p->direction == TRMI_CONV_WEIGHTS ? 140e9 : 165e9;
+    if (p->direction == TRMI_CONV_DATA) {
+        rate /= p->kh * p->kw == 1 && p->c * p->o >= MANY_WEIGHTS ? 1.1 : 1;
+    } else if (p->direction == TRMI_CONV_WEIGHTS) {
+        stored = (double)trmi_conv_weights_count(p) * 4 / 10e9;
+    }
     rate *= pixels >= 16 ? 1 : pixels >= 4 ? 0.6 : 0.1;
     rate *= p->image_type == TRM_BFLOAT16 ? 0.85 : 1;
-    return trmi_conv_flops(p) / rate / threads + 20e-6;
+    return (trmi_conv_flops(p) / rate + stored) / threads + 20e-6;
 }
 
 static trm_status dnnl_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,

@@ -293,13 +293,13 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
-    double rate = p->kh * p->kw > 1 ? 148e9 : 136e9; /* 1x1: copies of wide rows weigh more */
+    double rate = p->kh * p->kw > 1 ? 148e9 : 138e9; /* 1x1: copies of wide rows weigh more */
     if (p->c < 16) {
         rate = 90e9;
     } else if (p->kh * p->kw == 1 && p->stride[0] == 1 && p->c * p->o <= PLAIN * PLAIN) {
         rate = p->c <= PLAIN && p->o <= PLAIN ? 155e9 : 145e9;
     }
-    return flops / rate / threads + (double)trmi_conv_weights_count(p) * 4 / 10e9 + 10e-6;
+    return (flops / rate + (double)trmi_conv_weights_count(p) * 4 / 20e9) / threads + 10e-6;
 }
 
 static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
