@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
-# batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/onnx_runtime.sh makes.
+# batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/readers.sh makes.
 set -u
 have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }
-for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/onnx/bin/python" ''; do
-    [ -z "$python" ] && echo "skipped: no python with onnx and onnxruntime (tools/onnx_runtime.sh makes one)" && exit 77
+for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/readers/bin/python" ''; do
+    [ -z "$python" ] && echo "skipped: no python with onnx and onnxruntime (tools/readers.sh makes one)" && exit 77
     have "$python" && break
 done
 work=$(mktemp -d)
