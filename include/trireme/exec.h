@@ -132,6 +132,9 @@ typedef struct trm_exec_options {
     uint64_t seed;          /* initial values, dropout */
     trm_loss_scale_options loss_scale; /* trm_exec_ranges shows scaled gradients */
     bool no_fusion;         /* each operator by itself, for comparison */
+    /* Gradients of large matrices over few samples are multiplied inside the update, never written, where nobody sums or
+     * reads them (trm_exec_ranges). True: they are always made. */
+    bool whole_gradients;
     int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
     const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
     /* A process measures for a third of a second and guesses the rest, so that a training begins at once; the file has

@@ -71,7 +71,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         .no_fusion = options->no_fusion,
         .dense_gradients = exec->accumulate > 1 || exec->parallel != NULL || options->lanes > 0 || exec->env.exact,
         /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them elsewhere. */
-        .factored_gradients = exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
+        .factored_gradients = !options->whole_gradients && exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
                               options->arena_alloc == NULL && (exec->parallel == NULL || exec->parallel->shard != NULL),
         .shard = exec->alone,
     };

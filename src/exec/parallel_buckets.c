@@ -34,7 +34,7 @@ static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, doubl
 
 trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD];
+    int64_t total = exec->program->arena_bytes[TRMI_ARENA_GRAD] - exec->program->untouched_bytes;
     if (p->shard != NULL && p->options.bucket == TRM_BUCKET_AUTO) { /* parts differ in size */
         TRMI_TRY(trm_comm_allreduce(p->comm, &total, 1, TRM_INT64, TRM_REDUCE_MIN, err));
     }

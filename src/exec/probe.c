@@ -256,7 +256,8 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build(probe->graph, op, &ask->mesh, &strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss, .backend = probe->backend, .threads = probe->threads,
-                                      .tuning_file = probe->tuning_file};
+                                      .tuning_file = probe->tuning_file,
+                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, &strategy, 1)};
     status = status == TRM_OK ? trm_exec_create(graph, &options, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);

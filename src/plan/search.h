@@ -135,6 +135,7 @@ void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, doubl
 /* Seconds of the optimiser a byte of parameter, at least; and of all of them together. */
 double trmi_space_update_byte(const trmi_space *space);
 double trmi_space_update(const trmi_space *space, double bytes);
+extern const double trmi_space_apart; /* of the time of an update whose gradient is dense */
 /* The strategy of a node that follows its inputs: cheapest from where they are. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */

@@ -30,7 +30,7 @@ typedef struct walk {
     trmi_measure *m;
     item *items;
     int64_t items_count, items_capacity;
-    double now;
+    double now, updated; /* bytes of parameters that the optimiser walks over; less where gradients stay in factors */
     bool failed;
 } walk;
 
@@ -144,7 +144,9 @@ static void gather_parameters(walk *w, int32_t node) {
         bool parts = stored_as(w, node, i, &stored, &made), trained = parameter_of(w, op, i)->attrs.leaf.trainable;
         double bytes = most_bytes(w, op->inputs[i], &stored);
         w->m->weight_bytes += bytes;
-        w->m->gradient_bytes += trained ? bytes : 0;
+        bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
+        w->m->gradient_bytes += trained && !apart ? bytes : 0;
+        w->updated += trained ? bytes * (apart ? trmi_space_apart : 1) : 0;
         w->m->slot_bytes += trained ? bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
@@ -335,8 +337,7 @@ static trm_status run(walk *w, trm_error *err) {
     fuse(w);
     play(w);
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
-                                         .bytes = w->m->gradient_bytes,
-                                         .seconds = trmi_space_update(w->s, w->m->gradient_bytes)});
+                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated)});
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;

@@ -73,9 +73,14 @@ static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *o
 /* The letters of the forward operator in its gradient operators; where a rule lacks them, by fraction. */
 static double backward_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *forward) {
     double sum = 0;
+    const trmi_op *made = &s->graph->ops[node->op];
+    bool apart = trmi_shard_in_factors(s->graph, made, forward, 1);
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
         trmi_strategy own;
+        if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape, &trmi_input_of(s->graph, made, 1)->shape)) {
+            continue; /* the optimiser's */
+        }
         bool fits = trmi_shard_strategy(s->graph, op, &s->mesh, forward->letters, &own);
         sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
     }
@@ -96,6 +101,10 @@ double trmi_space_update_byte(const trmi_space *s) {
     }
     return least < INFINITY ? least : s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
 }
+
+/* Of six passes over memory (w, v and the gradient read, the gradient for its norm, w and v written) those of the gradient
+ * fall away where it stays in factors. */
+const double trmi_space_apart = 4.0 / 6;
 
 double trmi_space_update(const trmi_space *s, double bytes) {
     return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), bytes * trmi_space_update_byte(s))
@@ -247,12 +256,13 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     if (t == NULL) {
         return TRM_NOMEM;
     }
+    bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 2 + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
     double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
-    double update = trained ? trmi_space_update_byte(s) : 0;
+    double update = trained ? trmi_space_update_byte(s) * (apart ? trmi_space_apart : 1) : 0;
     stores[0].blocking += update * whole;
     stores[0].gradient += gradient;
-    stores[0].bytes += copies * whole;
+    stores[0].bytes += (copies - apart) * whole;
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* Parts are gathered before use, gradients brought to them by exchanges of the program: both block. */
         stores[1].blocking += trmi_space_store_move(s, op->inputs[input], &parts, &stored, false) +
@@ -262,7 +272,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     } else {
         stores[1].blocking += update * whole;
         stores[1].gradient += gradient;
-        stores[1].bytes += copies * whole;
+        stores[1].bytes += (copies - apart) * whole;
     }
     return TRM_OK;
 }

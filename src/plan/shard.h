@@ -207,6 +207,9 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
  * inside a group, ...). Cheap: no memory, microseconds. */
 bool trmi_shard_strategy(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh, const char *letters,
                          trmi_strategy *out);
+/* Does the gradient of the parameter `input` stay in the factors that make it (program.h): few samples, a large matrix,
+ * and no sum over ranks? */
+bool trmi_shard_in_factors(const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy, int32_t input);
 /* All of them. The first is the replicated one.  owns: *out is in the arena */
 trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,
                                  trmi_arena *arena, trmi_strategy **out, int32_t *count, trm_error *err);

@@ -1,4 +1,5 @@
 /* From letters to a strategy: spreads of inputs and outputs, own messages, the largest rank's work. */
+#include "plan/program.h"
 #include "plan/shard_rules.h"
 
 #include "base/error.h"
@@ -273,6 +274,18 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
     trmi_box box = trmi_spread_box(mesh, &trmi_output_of(g, op, 0)->shape, &out->outputs[0], 0);
     out->local_output = trmi_box_shape(&box);
     return true;
+}
+
+bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy, int32_t input) {
+    bool product = op->kind == TRMI_OP_LINEAR || (op->kind == TRMI_OP_MATMUL && !op->attrs.matmul.transpose_a);
+    if (!product || input != 1 || trmi_input_of(g, op, 0)->shape.rank != 2) {
+        return false;
+    }
+    const trmi_op *maker = &g->ops[g->values[op->inputs[1]].op];
+    maker = maker->kind == TRMI_OP_CAST ? &g->ops[g->values[maker->inputs[0]].op] : maker;
+    return maker->kind == TRMI_OP_PARAMETER && maker->attrs.leaf.trainable && strchr(strategy->letters, 'n') == NULL &&
+           strategy->local_inputs[0].dim[0] <= TRMI_FACTORS_MOST &&
+           trm_shape_count(&strategy->local_inputs[1]) >= TRMI_FACTORS_FROM;
 }
 
 static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, trmi_strategy *list) {
