@@ -54,7 +54,7 @@ typedef struct app_options {
     int64_t deterministic_block;
     bool shard_optimizer, any_address, agent;
     double timeout, start_timeout;
-    const char *op, *sizes, *engine, *algorithm, *dtype;
+    const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
     bool private_buffers;
     app_click_flags click;

@@ -10,12 +10,14 @@ static const struct {
     trm_collective_kind kind;
 } OPS[] = {{"allreduce", TRM_ALLREDUCE},   {"broadcast", TRM_BROADCAST},
            {"reduce", TRM_REDUCE},         {"allgather", TRM_ALLGATHER},
-           {"reducescatter", TRM_REDUCE_SCATTER}, {"alltoall", TRM_ALLTOALL}};
+           {"reducescatter", TRM_REDUCE_SCATTER}, {"alltoall", TRM_ALLTOALL},
+           {"scatter", TRM_SCATTER},       {"gather", TRM_GATHER}};
+static const trm_reduce REDOPS[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_PROD, TRM_REDUCE_MAX, TRM_REDUCE_MIN};
 static const struct {
     const char *name;
     trm_dtype dtype;
 } DTYPES[] = {{"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {"fp64", TRM_FLOAT64},
-              {"int8", TRM_INT8},    {"int32", TRM_INT32},   {"int64", TRM_INT64}};
+              {"int8", TRM_INT8},    {"int32", TRM_INT32},   {"int64", TRM_INT64},   {"uint8", TRM_UINT8}};
 
 static int64_t bytes_of(const char *type) {
     for (size_t i = 0; i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
@@ -47,14 +49,18 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     }
     bool reduces = strcmp(app->o.op, "allreduce") == 0 || strcmp(app->o.op, "reduce") == 0 ||
                    strcmp(app->o.op, "reducescatter") == 0;
-    bool rooted = strcmp(app->o.op, "broadcast") == 0 || strcmp(app->o.op, "reduce") == 0;
+    bool rooted = strcmp(app->o.op, "broadcast") == 0 || strcmp(app->o.op, "reduce") == 0 ||
+                  strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
+    const char *redop = reduces ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
     app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f\n", (long long)r->bytes,
-            (long long)r->bytes / bytes_of(type), type, reduces ? "sum" : "none", rooted ? "0" : "-1", r->microseconds,
+            (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
             r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, r->roofline_fraction);
     app_json_open();
     app_json_text("bench", "comm");
     app_json_text("op", app->o.op);
+    app_json_text("dtype", type);
+    app_json_text("redop", redop);
     app_json_text("engine", trm_comm_engine(app_comm(app)));
     app_json_int("ranks", app_rank_count(app));
     app_json_int("bytes", r->bytes);
@@ -102,6 +108,9 @@ static trm_status measure(app_context *app, trm_error *err) {
     }
     for (size_t i = 0; app->o.dtype != NULL && i < sizeof DTYPES / sizeof DTYPES[0]; i++) {
         options.dtype = strcmp(DTYPES[i].name, app->o.dtype) == 0 ? DTYPES[i].dtype : options.dtype;
+    }
+    for (size_t i = 0; i < sizeof REDOPS / sizeof REDOPS[0]; i++) {
+        options.reduce = strcmp(trm_reduce_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
     }
     if (app_rank(app) == 0) {
         /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then the bound's */

@@ -284,9 +284,10 @@ GROUP(cluster, "Cluster", CLUSTER);
 static const app_flag BENCH_COMM[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank (2)", 1, 1024},
     {"op", APP_CHOICE, OPTION(op),
-     "allreduce|broadcast|reduce|allgather|reducescatter|alltoall", "collective (allreduce)", 0, 0},
+     "allreduce|broadcast|reduce|allgather|reducescatter|alltoall|scatter|gather", "collective (allreduce)", 0, 0},
     {"sizes", APP_TEXT, OPTION(sizes), "4,1K,64K,1M,8M", "bytes of the full vector (4,1K,64K,1M,8M,102M)", 0, 0},
-    {"dtype", APP_CHOICE, OPTION(dtype), "fp32|bf16|fp16|fp64|int8|int32|int64", "(fp32)", 0, 0},
+    {"dtype", APP_CHOICE, OPTION(dtype), "fp32|bf16|fp16|fp64|int8|int32|int64|uint8", "(fp32)", 0, 0},
+    {"redop", APP_CHOICE, OPTION(redop), "sum|mean|prod|max|min", "of allreduce, reduce, reducescatter (sum)", 0, 0},
     {"engine", APP_TEXT, OPTION(engine), "auto|shm|tcp|ucx|mpi", "what moves the bytes; mpi under mpirun or srun (auto)", 0, 0},
     {"algorithm", APP_TEXT, OPTION(algorithm), "NAME", "between hosts or with tcp, ucx, mpi: ring, allreduce=ring/allgather=bruck (HCCL_ALGO, or by cost)", 0, 0},
     {"private-buffers", APP_BOOL, OPTION(private_buffers), NULL, "buffers of the program's own, not shared memory", 0, 0},
@@ -339,6 +340,7 @@ void app_defaults(app_options *o) {
     o->keep = 5;
     o->log_every = 20;
     o->reduce = "mean";
+    o->redop = "sum";
     o->wire = "fp32";
     o->bucket = "auto";
     o->sync_batch_norm = "off";
