@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Ranks started by other people's launchers find each other: Open MPI, MPICH, a Slurm of one node made for this
 # test (torchrun: torchrun_test.sh). The commands are those of docs/launchers.md. Each that is not installed is skipped with a line. The rank program
-# is tests/launch_test in its role "rank": resolve, join, print, leave.
+# is tests/launch_test in its role "rank": resolve, join, print, leave; then `trireme train`, whose losses are those of one process
+# and are printed once.
 set -u
 rank="$TRIREME_BUILD/tests/launch_test"
 work=$(mktemp -d /tmp/launchersXXXXXX)
@@ -29,11 +30,27 @@ expect() {
     done
     echo "ok $3"
 }
+train="$TRIREME_BUILD/trireme train mlp --data synth --synth-train 64 --synth-test 16 --steps 3 --log-every 1 --seed 5 --deterministic strict --json"
+losses() { grep -o '"step":[0-9],.*"loss":[-+.0-9e]*' "$1"; }
+# trains NAME LAUNCHER...: two ranks
+trains() {
+    local name=$1; shift
+    # shellcheck disable=SC2086
+    [ -s "$work/one" ] || $train --batch-size 8 > "$work/one" 2> "$work/err"
+    # shellcheck disable=SC2086
+    (cd "$work" && timeout 60 "$@" $train --batch-size 4 > "$work/out" 2> "$work/err")
+    if [ "$(losses "$work/one" | wc -l)" = 3 ] && [ "$(losses "$work/out")" = "$(losses "$work/one")" ]; then
+        echo "ok $name train"
+    else
+        echo "FAILED $name train:"; cat "$work/one" "$work/out" "$work/err"; bad=1
+    fi
+}
 have() { command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; return 1; }; }
 
 if have mpirun.openmpi; then
     timeout 60 mpirun.openmpi --oversubscribe -n 4 "$rank" rank > "$work/out" 2>&1
     expect "Open MPI" 4 "mpirun (Open MPI)"
+    trains "mpirun (Open MPI)" mpirun.openmpi --oversubscribe -n 2
     # the variables of several hosts get through; all of them are this one
     timeout 60 mpirun.openmpi --oversubscribe -n 4 -H localhost:4 -x TRIREME_RENDEZVOUS=127.0.0.1:$port -x TRIREME_TOKEN_FILE \
         "$rank" rank > "$work/out" 2>&1
@@ -42,6 +59,7 @@ fi
 if have mpirun.mpich; then
     timeout 60 mpirun.mpich -n 4 "$rank" rank > "$work/out" 2>&1
     expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH)"
+    trains "mpirun (MPICH)" mpirun.mpich -n 2
     timeout 60 mpirun.mpich -n 4 -hosts localhost -genv TRIREME_RENDEZVOUS 127.0.0.1:$((port + 40)) -genvlist TRIREME_TOKEN_FILE \
         "$rank" rank > "$work/out" 2>&1
     expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH), -genv TRIREME_RENDEZVOUS -genvlist TRIREME_TOKEN_FILE"
@@ -79,6 +97,7 @@ CONF
     if sinfo -h 2> /dev/null | grep -q idle; then
         timeout 60 srun --overcommit -n 4 "$rank" rank > "$work/out" 2>&1
         expect "Slurm step" 4 "srun"
+        trains "srun" srun --overcommit -n 2
         timeout 60 srun --overcommit --mpi=pmi2 -n 2 "$rank" rank > "$work/out" 2>&1
         expect "MPICH (PMI_RANK, PMI_SIZE)" 2 "srun --mpi=pmi2"
         cat > "$work/job.sh" << JOB

@@ -66,6 +66,7 @@ typedef struct trm_cluster_info {
     bool is_chief;      /* the chief, or worker 0 where no chief is listed: saves and summarises */
     bool also_evaluates; /* TF1's "master": evaluates after each save itself */
     bool sparse_workers; /* TFJob's enableDynamicWorker: other workers come and go */
+    bool one_console;    /* mpirun, srun, torchrun: what all ranks print is shown as one text */
     bool rank_later;     /* CM_* without RANK_ID: rank is -1 until the rendezvous assigns it */
     const char *model_dir;  /* TF_CONFIG's model_dir, or NULL */
     const char *rendezvous; /* where rank 0 listens: "host:port", "unix:PATH", "file:PATH";

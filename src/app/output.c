@@ -61,6 +61,14 @@ int app_output_end(int code) {
     return code;
 }
 
+trm_status app_output_mute(trm_error *err) {
+    end_status_line();
+    app_out.muted = true;
+    app_out.terminal = false;
+    fflush(stdout);
+    return freopen("/dev/null", "w", stdout) != NULL ? TRM_OK : app_fail(err, TRM_IO, "/dev/null cannot be written");
+}
+
 /* ---- for people ---------------------------------------------------------------------------------- */
 
 void app_say(const char *format, ...) {
@@ -75,7 +83,7 @@ void app_say(const char *format, ...) {
 }
 
 void app_note(const char *format, ...) {
-    if (app_out.quiet || app_out.json) {
+    if (app_out.quiet || app_out.json || app_out.muted) {
         return;
     }
     end_status_line();

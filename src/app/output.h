@@ -9,6 +9,7 @@ typedef struct app_output {
     bool json, quiet, verbose;
     bool color;    /* of stderr */
     bool terminal; /* stderr is one: progress is one line that is refreshed */
+    bool muted;     /* app_output_mute */
     bool line_open; /* such a line is on the screen */
 } app_output;
 
@@ -18,6 +19,9 @@ extern app_output app_out;
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color);
 /* The exit code, or 4 when stdout could not be written. */
 int app_output_end(int code);
+
+/* From here on this process prints errors and warnings only: another one says the same on the same console.   error IO */
+TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 
 /* A result, for people: stdout, nothing with --json. */
 void app_say(const char *format, ...) TRM_PRINTF(1, 2);

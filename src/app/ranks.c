@@ -196,6 +196,9 @@ trm_status app_join(app_context *app, trm_error *err) {
                           trm_role_name(me->role));
     } else if (me->size > 1) {
         status = meet(app, cluster, err);
+        if (status == TRM_OK && me->one_console && app_rank(app) != 0 && !app_out.verbose) {
+            status = app_output_mute(err);
+        }
     }
     trm_cluster_destroy(cluster);
     return status;

@@ -290,6 +290,7 @@ static trm_status choose(trmi_claims *claims, trmi_claim **out, trm_error *err) 
         if (winner->rank < 0 && !winner->rank_later && other->rank >= 0) {
             winner->rank = other->rank; /* mpirun with a rank table: mpirun gives the rank */
         }
+        winner->one_console |= other->one_console;
         winner->size = winner->size ? winner->size : other->size;
         winner->nodes = winner->nodes ? winner->nodes : other->nodes;
         if (winner->local_size == 0 && other->local_size > 0) {
@@ -468,6 +469,7 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
     }
     info->rank = winner->rank;
     info->size = winner->size;
+    info->one_console = winner->one_console && winner->size > 1;
     info->rank_later = winner->rank_later && winner->size > 1;
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;

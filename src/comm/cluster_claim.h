@@ -31,6 +31,7 @@ typedef struct trmi_claim {
     int32_t total;            /* with roles: all tasks; otherwise 0 */
     trm_role role;
     bool launcher;            /* starts processes, so it may carry another launcher */
+    bool one_console;         /* shows what all its processes print as one text */
     bool one_per_node;        /* Slurm: a step of one task per node, as agents are started */
     bool needs_company;       /* RANK_ID and RANK_SIZE alone say nothing about where peers are */
     bool rank_later;

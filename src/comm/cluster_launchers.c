@@ -80,6 +80,7 @@ static trm_status torchrun(const trmi_env *env, trmi_claims *claims, trm_error *
     claim->rank = rank;
     claim->size = size;
     claim->launcher = true;
+    claim->one_console = run != NULL; /* PyTorchJob's pods have logs of their own */
     TRMI_TRY(local_pair(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE", claim, err));
     INTEGER("GROUP_WORLD_SIZE", 1, &set, &claim->agents);
     TRMI_TRY(trmi_env_integer(env, "MASTER_PORT", 1, 65535, &set, &port, err));
@@ -106,7 +107,7 @@ static trm_status open_mpi(const trmi_env *env, trmi_claims *claims, trm_error *
     trmi_claim *claim = trmi_claim_add(claims, "Open MPI");
     claim->rank = rank;
     claim->size = size;
-    claim->launcher = true;
+    claim->launcher = claim->one_console = true;
     INTEGER("OMPI_MCA_orte_num_nodes", 1, &set, &claim->nodes);
     const char *job = trmi_env_text(env, "PMIX_NAMESPACE");
     snprintf(claim->key, sizeof claim->key, "ompi %.60s %.60s",
@@ -173,7 +174,7 @@ static trm_status pmi(const trmi_env *env, trmi_claims *claims, trm_error *err) 
     trmi_claim *claim = trmi_claim_add(claims, "MPICH (PMI_RANK, PMI_SIZE)");
     claim->rank = rank;
     claim->size = size;
-    claim->launcher = true;
+    claim->launcher = claim->one_console = true;
     const char *slurm = trmi_env_text(env, "SLURM_STEP_ID");
     if (slurm != NULL && trmi_env_text(env, "HYDI_CONTROL_FD") == NULL) {
         snprintf(claim->key, sizeof claim->key, "pmi slurm %.40s.%.40s",
@@ -198,7 +199,7 @@ static trm_status pmix(const trmi_env *env, trmi_claims *claims, trm_error *err)
     }
     trmi_claim *claim = trmi_claim_add(claims, "PMIx (PMIX_RANK)");
     claim->rank = rank;
-    claim->launcher = true;
+    claim->launcher = claim->one_console = true;
     snprintf(claim->key, sizeof claim->key, "pmix %.120s", trmi_env_text(env, "PMIX_NAMESPACE"));
     return TRM_OK;
 }
@@ -213,7 +214,7 @@ static trm_status mvapich(const trmi_env *env, trmi_claims *claims, trm_error *e
     trmi_claim *claim = trmi_claim_add(claims, "MVAPICH");
     claim->rank = rank;
     claim->size = size;
-    claim->launcher = true;
+    claim->launcher = claim->one_console = true;
     ancestor_key("mpispawn", claim->key, sizeof claim->key);
     TRMI_TRY(local_pair(env, "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", claim, err));
     if (claim->nodes != 1) {
@@ -284,7 +285,7 @@ static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error
     trmi_claim *claim = trmi_claim_add(claims, "Slurm step");
     claim->rank = rank;
     claim->size = size;
-    claim->launcher = true;
+    claim->launcher = claim->one_console = true;
     INTEGER("SLURM_STEP_NUM_NODES", 1, &set, &claim->nodes);
     INTEGER("SLURM_NODEID", 0, &set, &node);
     INTEGER("SLURM_LOCALID", 0, &set, &claim->local_rank);

@@ -365,6 +365,9 @@ static void launchers_are_read(void **state) {
         assert_string_equal(info->source, cases[c].source);
         assert_int_equal(info->local_rank, cases[c].local_rank);
         assert_int_equal(info->local_size, cases[c].local_size);
+        bool launched = strstr("torchrun, Open MPI, MPICH (PMI_RANK, PMI_SIZE), PMIx (PMIX_RANK), MVAPICH, Slurm step",
+                               info->source) != NULL;
+        assert_int_equal(info->one_console, launched && info->size > 1);
         if (cases[c].rendezvous == NULL) {
             assert_null(info->rendezvous);
         } else {
