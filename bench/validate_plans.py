@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 CASES = [
+    "lenet --batch-size 64 -n 2",
     "mlp --classes 20000 --batch-size 4 -n 2",
     "mlp --classes 100000 --batch-size 4 -n 2",
     "mlp --classes 2000 --batch-size 64 -n 2",

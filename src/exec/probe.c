@@ -181,6 +181,9 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
     TRMI_TRY(trm_graph_check(to, err));
     trm_node y = {to->ops[made].outputs[0]};
     trm_shape shape = trm_node_shape(to, y);
+    /* Gradients of images arrive in the layout in which images lie; the mean's own would be plain. */
+    bool image = shape.rank == 4 && to->values[y.id].dtype == TRM_FLOAT32;
+    y = image ? trm_relu(to, y) : y;
     y = to->values[y.id].dtype != TRM_FLOAT32 ? trm_cast(to, y, TRM_FLOAT32) : y;
     *loss = trm_shape_count(&shape) == 1 ? y : trm_reduce_mean(to, y, NULL, 0, false);
     return trm_graph_check(to, err);
@@ -204,8 +207,9 @@ static void mark_steps(const trm_program *p, const trmi_op_kind *kinds, int32_t 
     uint64_t found = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
-        if (step->phase == TRMI_FORWARD) {
-            marks[i] = strcmp(step->name, "measured") == 0;
+        if (step->phase == TRMI_FORWARD) { /* an input is brought into the layout that its reader likes, each step again */
+            bool brings = step->kind == TRMI_STEP_REORDER && p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
+            marks[i] = brings || strcmp(step->name, "measured") == 0;
             continue;
         }
         for (int32_t k = 0; k < kinds_count; k++) {

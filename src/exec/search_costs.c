@@ -121,7 +121,7 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 32x64x56x56:f32 ..." */
+/* "conv2d 89abcdef01234567 t1 x2 s24 p2 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = 0xCBF29CE484222325ull;
@@ -131,7 +131,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     }
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p2", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
                                    c->ranks, class);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);

@@ -473,6 +473,15 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static bool apart(const ranked *list, int32_t count, const ranked *from) {
+    for (int32_t i = 0; i < count; i++) {
+        if (fabs(list[i].candidate->measure.step / from->candidate->measure.step - 1) < 0.03) {
+            return false;
+        }
+    }
+    return true;
+}
+
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
     const trmi_planned_mesh *m = trmi_planner_best(p);
     ranked list[3 * TRMI_CANDIDATES + 1];
@@ -487,7 +496,10 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
         }
     }
     for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
-        list[count++] = (ranked){&m->found.frontier[i], m->space};
+        const ranked point = {&m->found.frontier[i], m->space};
+        if (apart(list, count, &point)) { /* neighbours on the curve are alike: runs cannot tell them apart */
+            list[count++] = point;
+        }
     }
     for (int32_t i = 0; i < p->others_count; i++) {
         list[count++] = (ranked){&p->others[i], m->space};
