@@ -6,7 +6,8 @@
  *                                             |exposed|
  *      update                                         ---[all or own slice]--publish slices
  *
- * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient. With
+ * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient. Where the ranks' threads fill
+ * the cores, the communicator's thread would take one from a kernel: one bucket then. With
  * shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r], updates it in PARAM, and the
  * slices are gathered again. Slices end where blocks of the optimiser do, so that norms, and with them
  * all bits, are those of the whole. PARAM, GRAD and what travels lie in memory that peers reach.
@@ -46,6 +47,7 @@ typedef struct trmi_parallel {
     int64_t *counts; /* [params * size], the ranges point into it */
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
+    bool crowded;       /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
     double *step_end;   /* [steps + 1] measured, from the start of forward */
     int32_t measured;   /* steps so far */
     uint8_t *mine;      /* by block of the optimiser */

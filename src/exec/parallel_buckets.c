@@ -1,5 +1,6 @@
 /* Where the gradients are cut into buckets, and buckets into the slices of ranks. */
 #include "exec/exec.h"
+#include "exec/probe.h"
 #include "exec/shard.h"
 
 #include "base/checked.h"
@@ -12,6 +13,17 @@
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
 
 /* ---- what a reduction costs ----------------------------------------------------------------------- */
+
+/* Does the communicator's thread have a core of its own? The same answer on all ranks. */
+static trm_status find_crowd(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    int cores;
+    TRMI_TRY(trmi_probe_cores(p->comm, &cores, err));
+    int32_t crowded = trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= cores;
+    TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
+    p->crowded = crowded != 0;
+    return TRM_OK;
+}
 
 /* Seconds of one started reduction of `count` elements: the best of a few turns. */
 static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best, trm_error *err) {
@@ -43,6 +55,7 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
         return TRM_OK;
     }
+    TRMI_TRY(find_crowd(exec, err));
     TRMI_TRY(time_reduction(exec, small / 4, SMALL_TURNS, &seconds[0], err));
     TRMI_TRY(time_reduction(exec, large / 4, LARGE_TURNS, &seconds[1], err));
     TRMI_TRY(trm_comm_broadcast(p->comm, seconds, 2, TRM_FLOAT64, 0, err));
@@ -191,10 +204,12 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
                                    .count = (int64_t)params * (int64_t)sizeof *p->items,
                                    .dtype = TRM_UINT8, .tag = "gradient times"};
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
-        count = trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut, &p->predicted_end);
+        count = p->crowded ? trmi_buckets_fixed(p->items, params, INT64_MAX, p->cut)
+                           : trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut, &p->predicted_end);
         if (count < 0) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut gradients into buckets");
         }
+        p->predicted_end = p->crowded ? trmi_buckets_end(p->items, p->cut, count, p->alpha, p->beta) : p->predicted_end;
     } else if (o->bucket == TRM_BUCKET_LIST) {
         TRMI_TRY(trmi_buckets_list(p->items, params, o->bucket_list, o->bucket_list_count, p->cut, &count,
                                    err));
