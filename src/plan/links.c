@@ -185,6 +185,35 @@ double trmi_curve_at(const trmi_curve *c, double bytes) {
     return c->seconds[i - 1] + slope * (bytes - c->bytes[i - 1]);
 }
 
+/* Nowhere above the points, and not steeper than the end. */
+static bool is_below(const trmi_curve *c, double slope, double offset) {
+    double last = c->count > 1 ? (c->seconds[c->count - 1] - c->seconds[c->count - 2]) / (c->bytes[c->count - 1] - c->bytes[c->count - 2])
+                               : c->seconds[0] / c->bytes[0];
+    for (int32_t i = 0; i < c->count; i++) {
+        if (offset + slope * c->bytes[i] > c->seconds[i] * (1 + 1e-9)) {
+            return false;
+        }
+    }
+    return slope <= last * (1 + 1e-9) && offset <= 0;
+}
+
+void trmi_curve_below(const trmi_curve *c, double at, double *slope, double *offset) {
+    *slope = INFINITY;
+    *offset = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        *slope = fmin(*slope, c->seconds[i] / c->bytes[i]);
+    }
+    for (int32_t i = 0; i < c->count; i++) {
+        for (int32_t k = i + 1; k < c->count; k++) {
+            double own = (c->seconds[k] - c->seconds[i]) / (c->bytes[k] - c->bytes[i]), from = c->seconds[i] - own * c->bytes[i];
+            if (is_below(c, own, from) && from + own * at > *offset + *slope * at) {
+                *slope = own;
+                *offset = from;
+            }
+        }
+    }
+}
+
 static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t ranks) {
     trmi_move like = move == TRMI_MOVE_EXCHANGE ? TRMI_MOVE_ALL_TO_ALL : move;
     for (int32_t i = 0; i < l->curves_count; i++) {

@@ -44,6 +44,8 @@ void trmi_links_local(trmi_links *out, int32_t ranks);
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes);
 /* Between points: a line; beyond the last: the last slope. */
 double trmi_curve_at(const trmi_curve *curve, double bytes);
+/* A straight line that lies nowhere above the curve, and as high as one can at `at`: seconds = offset + slope x bytes. */
+void trmi_curve_below(const trmi_curve *curve, double at, double *slope, double *offset);
 /* The word of a curve in a description: "allreduce", "gradients" ... */
 const char *trmi_links_word(trmi_move move);
 

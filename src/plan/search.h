@@ -112,6 +112,7 @@ typedef struct trmi_space {
     int64_t tables_count, tables_capacity;
     trmi_price_table *prices_of; /* by shape and dtype */
     int64_t prices_count, prices_capacity;
+    double update_byte, update_offset; /* the line below the optimiser's curve where plans lie; the offset is not positive */
     double seconds; /* that building took */
 } trmi_space;
 
@@ -132,8 +133,8 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
 /* Forward and backward seconds of a node in strategy i by the roofline. */
 void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, double out[2]);
-/* Seconds of the optimiser a byte of parameter, at least; and of all of them together. */
-double trmi_space_update_byte(const trmi_space *space);
+/* Seconds of the optimiser for all parameters of a rank together: never below update_offset + update_byte x bytes, which is
+ * what a sum over operators can count. */
 double trmi_space_update(const trmi_space *space, double bytes);
 extern const double trmi_space_apart; /* of the time of an update whose gradient is dense */
 /* The strategy of a node that follows its inputs: cheapest from where they are. */

@@ -259,7 +259,10 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
     for (int64_t i = 0; !w->failed && i < count; i++) {
         items[i] = (trmi_bucket_item){.bytes = (int64_t)from[i].bytes, .ready_seconds = from[i].ready};
     }
-    int32_t buckets = w->failed ? 0 : trmi_buckets_optimal(items, (int32_t)count, alpha, beta, cut, NULL);
+    /* Where nothing runs beside backward, one: as the executor does it. */
+    int32_t buckets = w->failed            ? 0
+                      : s->costs.overlap > 0 ? trmi_buckets_optimal(items, (int32_t)count, alpha, beta, cut, NULL)
+                                             : trmi_buckets_fixed(items, (int32_t)count, INT64_MAX, cut);
     w->failed = w->failed || buckets < 0;
     for (int32_t i = 0; i < buckets; i++) {
         item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;

@@ -64,6 +64,9 @@ static void weights_of(const run *r, double mu, double *factor, double *gradient
     *gradient = (1 - o + o * mu) / *factor;
 }
 
+/* What is the same in every plan. */
+static double beside(const trmi_space *s) { return s->costs.overhead + s->update_offset; }
+
 /* The least of all plans for one mu: a candidate, and a bound. */
 static trm_status solve(run *r, double mu) {
     double factor;
@@ -78,7 +81,7 @@ static trm_status solve(run *r, double mu) {
     TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
     r->f->solve_seconds += solution.seconds;
     r->f->solves++;
-    double bound = factor * (solution.lower_bound + r->s->costs.overhead);
+    double bound = factor * (solution.lower_bound + beside(r->s));
     TRMI_TRY(add(r, "search", &choice, &place));
     if (bound > r->f->lower_bound) {
         r->f->lower_bound = bound;
@@ -107,7 +110,7 @@ static trm_status within(run *r, double mu) {
         r->f->least_memory = r->pool[place];
         return TRM_OK;
     }
-    double bound = factor * (front.lower_bound + r->s->costs.overhead);
+    double bound = factor * (front.lower_bound + beside(r->s));
     if (bound > r->f->lower_bound) {
         r->f->lower_bound = bound;
         r->f->weights = (trmi_weights){gradient, front.price};

@@ -93,13 +93,20 @@ void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, double ou
     out[1] = backward_of(s, &s->nodes[node], strategy);
 }
 
-double trmi_space_update_byte(const trmi_space *s) {
-    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10, least = INFINITY;
-    const trmi_curve *curve = s->costs.update;
-    for (int32_t i = 0; curve != NULL && i < curve->count; i++) {
-        least = fmin(least, curve->seconds[i] / curve->bytes[i]); /* a line below the curve: bounds stay bounds */
+/* Plans have between a share of all parameters and all of them: the line is the curve's where shares begin. */
+static void find_update_line(trmi_space *s) {
+    const trm_graph *g = s->graph;
+    double bytes = 0, byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool trained = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
+        bytes += trained ? (double)trm_shape_count(&trmi_output_of(g, op, 0)->shape) * sizeof(float) : 0;
     }
-    return least < INFINITY ? least : s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
+    s->update_byte = s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
+    s->update_offset = 0;
+    if (s->costs.update != NULL) {
+        trmi_curve_below(s->costs.update, bytes / trmi_mesh_ranks(&s->mesh), &s->update_byte, &s->update_offset);
+    }
 }
 
 /* Of six passes over memory (w, v and the gradient read, the gradient for its norm, w and v written) those of the gradient
@@ -107,8 +114,8 @@ double trmi_space_update_byte(const trmi_space *s) {
 const double trmi_space_apart = 4.0 / 6;
 
 double trmi_space_update(const trmi_space *s, double bytes) {
-    return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), bytes * trmi_space_update_byte(s))
-                                   : bytes * trmi_space_update_byte(s);
+    double line = fmax(0, s->update_offset + bytes * s->update_byte);
+    return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), line) : line;
 }
 
 static double bytes_of(const trmi_space *s, int32_t value, const trmi_spread *spread) {
@@ -259,7 +266,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 2 + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
     double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
-    double update = trained ? trmi_space_update_byte(s) * (apart ? trmi_space_apart : 1) : 0;
+    double update = trained ? s->update_byte * (apart ? trmi_space_apart : 1) : 0;
     stores[0].blocking += update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
@@ -610,6 +617,7 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, cons
     s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};
     s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
     building b = {.s = s, .err = err != NULL ? err : &own};
+    find_update_line(s);
     trm_status status = count_nodes(&b);
     status = status == TRM_OK ? make_nodes(&b, pins) : status;
     status = status == TRM_OK ? make_edges(&b) : status;
