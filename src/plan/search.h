@@ -136,7 +136,8 @@ void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, doubl
 /* Seconds of the optimiser for all parameters of a rank together: never below update_offset + update_byte x bytes, which is
  * what a sum over operators can count. */
 double trmi_space_update(const trmi_space *space, double bytes);
-extern const double trmi_space_apart; /* of the time of an update whose gradient is dense */
+/* Of the time of an update: where the gradient stays in factors. */
+double trmi_space_apart(const trmi_space *space);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */

@@ -146,7 +146,7 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->weight_bytes += bytes;
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes : 0;
-        w->updated += trained ? bytes * (apart ? trmi_space_apart : 1) : 0;
+        w->updated += trained ? bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
         w->m->slot_bytes += trained ? bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];

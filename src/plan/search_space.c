@@ -109,9 +109,8 @@ static void find_update_line(trmi_space *s) {
     }
 }
 
-/* Of six passes over memory (w, v and the gradient read, the gradient for its norm, w and v written) those of the gradient
- * fall away where it stays in factors. */
-const double trmi_space_apart = 4.0 / 6;
+/* Passes over memory: parameter and slots are read and written, a gradient that is there is read. */
+double trmi_space_apart(const trmi_space *s) { return (2.0 + 2 * s->costs.slots) / (3.0 + 2 * s->costs.slots); }
 
 double trmi_space_update(const trmi_space *s, double bytes) {
     double line = fmax(0, s->update_offset + bytes * s->update_byte);
@@ -266,7 +265,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 2 + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
     double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
-    double update = trained ? s->update_byte * (apart ? trmi_space_apart : 1) : 0;
+    double update = trained ? s->update_byte * (apart ? trmi_space_apart(s) : 1) : 0;
     stores[0].blocking += update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
