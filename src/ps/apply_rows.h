@@ -16,6 +16,7 @@
 #define MINIMUM(a, b) _mm512_min_ps(a, b)
 #define MAXIMUM(a, b) _mm512_max_ps(a, b)
 #define SET(x) _mm512_set1_ps(x)
+#define MADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define RULE(name) name##_16
 #include "ps/apply_rules.h"
 #endif
@@ -27,8 +28,14 @@
 #define MINIMUM(a, b) _mm256_min_ps(a, b)
 #define MAXIMUM(a, b) _mm256_max_ps(a, b)
 #define SET(x) _mm256_set1_ps(x)
+#define MADD(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define RULE(name) name##_8
 #include "ps/apply_rules.h"
+#endif
+#if defined(ISA_LANES)
+#define MADD_1(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define MADD_1(a, b, c) ((a) * (b) + (c))
 #endif
 #define V float
 #define LOAD(p) (*(p))
@@ -37,6 +44,7 @@
 #define MINIMUM(a, b) ((a) < (b) ? (a) : (b))
 #define MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
 #define SET(x) (x)
+#define MADD(a, b, c) MADD_1(a, b, c)
 #define RULE(name) name##_1
 #include "ps/apply_rules.h"
 
@@ -58,8 +66,8 @@
 #endif
 
 #define ROW(rule)                                                                                  \
-    TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,            \
-                                     const trmi_apply_args *a) {                                   \
+    TRMI_ALWAYS void ISA_NAME(row_##rule)(float *w, float *s, const float *g, int32_t width,       \
+                                          const trmi_apply_args *a) {                              \
         int32_t i = 0;                                                                             \
         LOOP_16(rule)                                                                              \
         LOOP_8(rule)                                                                               \
@@ -90,7 +98,8 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
 #if defined(ISA_LANES) && ISA_LANES == 16
     __m512 sum = _mm512_setzero_ps();
     for (; i + 16 <= width; i += 16) {
-        __m512 x = _mm512_loadu_ps(g + i) * scale + _mm512_loadu_ps(w + i) * decay;
+        __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(w + i), _mm512_set1_ps(decay),
+                                   _mm512_loadu_ps(g + i) * scale);
         sum += x * x;
     }
     if (i == width) {
@@ -103,8 +112,10 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
 #elif defined(ISA_LANES)
     __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
     for (; i + 16 <= width; i += 16) {
-        __m256 x = _mm256_loadu_ps(g + i) * scale + _mm256_loadu_ps(w + i) * decay;
-        __m256 y = _mm256_loadu_ps(g + i + 8) * scale + _mm256_loadu_ps(w + i + 8) * decay;
+        __m256 x = _mm256_fmadd_ps(_mm256_loadu_ps(w + i), _mm256_set1_ps(decay),
+                                   _mm256_loadu_ps(g + i) * scale);
+        __m256 y = _mm256_fmadd_ps(_mm256_loadu_ps(w + i + 8), _mm256_set1_ps(decay),
+                                   _mm256_loadu_ps(g + i + 8) * scale);
         low += x * x;
         high += y * y;
     }
@@ -113,13 +124,13 @@ static inline float ISA_NAME(squares)(const float *w, const float *g, int32_t wi
 #else
     for (; i + 16 <= width; i += 16) {
         for (int32_t lane = 0; lane < 16; lane++) {
-            float x = g[i + lane] * scale + w[i + lane] * decay;
+            float x = MADD_1(w[i + lane], decay, g[i + lane] * scale);
             part[lane] += x * x;
         }
     }
 #endif
     for (int32_t lane = 0; i < width; i++, lane++) {
-        float x = g[i] * scale + w[i] * decay;
+        float x = MADD_1(w[i], decay, g[i] * scale);
         part[lane] += x * x;
     }
     return ISA_NAME(halves)(part);
@@ -134,7 +145,7 @@ static inline float ISA_NAME(root)(float x) {
 }
 
 TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32_t width,
-                                  const trmi_apply_args *a) {
+                                       const trmi_apply_args *a) {
     const float scale = a->gradient_scale, decay = a->optimizer.weight_decay;
     s[0] += ISA_NAME(squares)(w, g, width, scale, decay) / (float)width;
     float rate = a->rate / (ISA_NAME(root)(s[0]) + a->optimizer.epsilon);
@@ -142,16 +153,18 @@ TRMI_ALWAYS void ISA_NAME(row_rowwise)(float *w, float *s, const float *g, int32
 #if defined(ISA_LANES) && ISA_LANES == 16
     for (; i + 16 <= width; i += 16) {
         __m512 old = _mm512_loadu_ps(w + i);
-        _mm512_storeu_ps(w + i, old - (_mm512_loadu_ps(g + i) * scale + old * decay) * rate);
+        __m512 x = _mm512_fmadd_ps(old, _mm512_set1_ps(decay), _mm512_loadu_ps(g + i) * scale);
+        _mm512_storeu_ps(w + i, old - x * rate);
     }
 #elif defined(ISA_LANES)
     for (; i + 8 <= width; i += 8) {
         __m256 old = _mm256_loadu_ps(w + i);
-        _mm256_storeu_ps(w + i, old - (_mm256_loadu_ps(g + i) * scale + old * decay) * rate);
+        __m256 x = _mm256_fmadd_ps(old, _mm256_set1_ps(decay), _mm256_loadu_ps(g + i) * scale);
+        _mm256_storeu_ps(w + i, old - x * rate);
     }
 #endif
     for (; i < width; i++) {
-        w[i] -= (g[i] * scale + w[i] * decay) * rate;
+        w[i] -= MADD_1(w[i], decay, g[i] * scale) * rate;
     }
 }
 

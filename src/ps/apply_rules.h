@@ -1,11 +1,13 @@
 /* ps/apply_rules.h: every rule on V, one vector or one float, at offset i. Included once for each V
- * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET and RULE (the name).
- * No guard.
+ * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET, MADD and RULE (the
+ * name). No guard.
  *
- * Operators work on floats and on vectors alike (GCC's and Clang's vector types). */
+ * Operators work on floats and on vectors alike (GCC's and Clang's vector types). Where two products
+ * are added, MADD(a, b, c) = a b + c says which of them is fused: a row learns the same bits in every
+ * loop into which its rule is inlined. */
 
 static inline V RULE(gradient)(const float *w, const float *g, const trmi_apply_args *a) {
-    return LOAD(g) * a->gradient_scale + LOAD(w) * a->optimizer.weight_decay;
+    return MADD(LOAD(w), SET(a->optimizer.weight_decay), LOAD(g) * a->gradient_scale);
 }
 
 static inline void RULE(sgd)(float *w, float *s, const float *g, int32_t width,
@@ -23,7 +25,7 @@ static inline void RULE(momentum)(float *w, float *s, const float *g, int32_t wi
     STORE(s, m);
     const float ahead = a->optimizer.nesterov ? 1.0f : 0.0f;
     const float along = a->optimizer.nesterov ? a->optimizer.momentum : 1.0f;
-    STORE(w, LOAD(w) - (gradient * ahead + m * along) * a->rate);
+    STORE(w, LOAD(w) - MADD(m, SET(along), gradient * ahead) * a->rate);
 }
 
 static inline void RULE(adagrad)(float *w, float *s, const float *g, int32_t width,
@@ -39,8 +41,8 @@ static inline void RULE(adam)(float *w, float *s, const float *g, int32_t width,
                               const trmi_apply_args *a) {
     const float beta1 = a->optimizer.beta1, beta2 = a->optimizer.beta2;
     V gradient = RULE(gradient)(w, g, a);
-    V m = LOAD(s) * (beta1 * a->decay1) + gradient * (1.0f - beta1);
-    V v = LOAD(s + width) * (beta2 * a->decay2) + gradient * gradient * (1.0f - beta2);
+    V m = MADD(LOAD(s), SET(beta1 * a->decay1), gradient * (1.0f - beta1));
+    V v = MADD(LOAD(s + width), SET(beta2 * a->decay2), gradient * gradient * (1.0f - beta2));
     STORE(s, m);
     STORE(s + width, v);
     V step = m * (a->rate * a->correction1);
@@ -69,4 +71,5 @@ static inline void RULE(ftrl)(float *w, float *s, const float *g, int32_t width,
 #undef MINIMUM
 #undef MAXIMUM
 #undef SET
+#undef MADD
 #undef RULE

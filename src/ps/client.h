@@ -46,6 +46,9 @@ typedef struct trmi_slice {
     int64_t count;
     float *rows;
     const float *gradients;
+    int64_t first; /* of its look-ups, in the batch's */
+    int64_t next;  /* slice of the same table, -1 = none */
+    bool is_first; /* of its table */
 } trmi_slice;
 
 enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4 };
@@ -57,24 +60,28 @@ typedef struct trmi_unique {
     uint32_t touched;      /* while gradients are summed */
 } trmi_unique;
 
-typedef struct trmi_region {
-    uint64_t first, mask; /* of `map` */
-    int64_t lookups;
-} trmi_region;
+/* What the search for distinct keys works in. */
+typedef struct trmi_unique_scratch {
+    uint64_t *keys;    /* of a table that several slices ask */
+    uint32_t *inverse; /* and their numbers */
+    uint32_t *map;     /* places: the last look-up of each */
+    uint32_t *number;  /* of the keys whose last look-up this is */
+    uint32_t *left;    /* look-ups whose place another key has */
+    uint32_t *last_of; /* last slice of a table so far */
+    int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity,
+        last_capacity;
+} trmi_unique_scratch;
 
 struct trm_ps_batch {
     trm_ps_client *client;
     trmi_slice *slices;
     int64_t slice_count, slice_capacity, lookups;
     trmi_unique *uniques;
-    uint32_t *inverse;    /* [lookups] */
-    uint32_t *map;        /* a region for each table: its look-ups stay within a near cache */
-    trmi_region *regions; /* [tables] */
-    int64_t region_capacity;
+    uint32_t *inverse; /* [lookups] */
+    trmi_unique_scratch unique;
     const uint8_t **value_of; /* [uniques] */
     float *sums;
-    int64_t unique_count, unique_capacity, inverse_capacity, map_capacity, value_capacity,
-        sum_capacity;
+    int64_t unique_count, unique_capacity, inverse_capacity, value_capacity, sum_capacity;
     bool deduplicated;
     bool outside; /* of the order of batches: trm_ps_read */
     trmi_arrangement pull, push;
@@ -159,10 +166,13 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),
                                       void *context, trm_ps_client **out, trm_error *err);
 
-/* --- batches (client_batch.c)
- * ------------------------------------------------------------------------ */
+/* --- distinct keys (client_unique.c)
+ * ----------------------------------------------------------------- */
 /* Numbers the distinct keys of a batch, once.   errors  NOMEM */
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
+
+/* --- batches (client_batch.c)
+ * ------------------------------------------------------------------------ */
 /* Sorts the uniques with `wanted & mask` equal to `match` by (shard, table): counting sort. */
 trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, uint32_t mask,
                               uint32_t match, trm_error *err);

@@ -17,7 +17,8 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
         b->kept = trmi_alloc(client->servers * sizeof *b->kept);
         b->asked = trmi_alloc(client->servers * sizeof *b->asked);
     }
-    if (b == NULL || b->answered == NULL || b->answers == NULL || b->kept == NULL || b->asked == NULL) {
+    if (b == NULL || b->answered == NULL || b->answers == NULL || b->kept == NULL ||
+        b->asked == NULL) {
         trm_ps_batch_destroy(b);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
     }
@@ -62,8 +63,12 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->slices);
     free(b->uniques);
     free(b->inverse);
-    free(b->map);
-    free(b->regions);
+    free(b->unique.keys);
+    free(b->unique.map);
+    free(b->unique.number);
+    free(b->unique.left);
+    free(b->unique.inverse);
+    free(b->unique.last_of);
     free((void *)b->value_of);
     free(b->sums);
     trmi_free(b->answered);
@@ -97,100 +102,20 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
                    sizeof *b->slices)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice");
     }
-    b->slices[b->slice_count++] = (trmi_slice){table, keys, count, rows, gradients};
+    b->slices[b->slice_count++] = (trmi_slice){
+        .table = table,
+        .keys = keys,
+        .count = count,
+        .rows = rows,
+        .gradients = gradients,
+        .first = b->lookups,
+    };
     b->lookups += count;
     return TRM_OK;
 }
 
-/* ---- unique keys
- * ------------------------------------------------------------------------------------- */
-
-/* Each table gets a power of two of places, at least twice its look-ups. */
-static bool reserve_uniques(trm_ps_batch *b) {
-    uint32_t tables = b->client->table_count;
-    if (!trmi_grow((void **)&b->regions, &b->region_capacity, tables, sizeof *b->regions)) {
-        return false;
-    }
-    memset(b->regions, 0, tables * sizeof *b->regions);
-    for (int64_t s = 0; s < b->slice_count; s++) {
-        b->regions[b->slices[s].table].lookups += b->slices[s].count;
-    }
-    uint64_t map = 0;
-    for (uint32_t t = 0; t < tables; t++) {
-        uint64_t size = 64;
-        while (size < 2 * (uint64_t)b->regions[t].lookups) {
-            size *= 2;
-        }
-        b->regions[t].first = map;
-        b->regions[t].mask = size - 1;
-        map += b->regions[t].lookups == 0 ? 0 : size;
-    }
-    bool ok =
-        trmi_grow((void **)&b->uniques, &b->unique_capacity, b->lookups, sizeof *b->uniques) &&
-        trmi_grow((void **)&b->inverse, &b->inverse_capacity, b->lookups, sizeof *b->inverse) &&
-        trmi_grow((void **)&b->value_of, &b->value_capacity, b->lookups, sizeof *b->value_of) &&
-        trmi_grow((void **)&b->map, &b->map_capacity, (int64_t)map, sizeof *b->map);
-    if (ok && map > 0) {
-        memset(b->map, 0, map * sizeof *b->map);
-    }
-    return ok;
-}
-
-/* Numbers the keys of a slice from `uniques` on; returns the next number. */
-static uint32_t number_keys(trm_ps_batch *b, const trmi_slice *slice, uint32_t uniques,
-                            uint32_t *inverse) {
-    enum { AHEAD = 12 };
-    const trm_ps_client *c = b->client;
-    const uint32_t shards = c->shards * c->servers;
-    const trm_placement *placement = &c->tables[slice->table].placement;
-    const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
-    const uint64_t mask = b->regions[slice->table].mask;
-    uint32_t *map = b->map + b->regions[slice->table].first;
-    const uint32_t wanted = (slice->rows != NULL ? TRMI_WANT_PULL : 0u) |
-                            (slice->gradients != NULL ? TRMI_WANT_PUSH : 0u);
-    for (int64_t i = 0; i < slice->count; i++) {
-        if (mask > 1 << 13 && i + AHEAD < slice->count) {
-            __builtin_prefetch(&map[trmi_key_hash(slice->keys[i + AHEAD]) & mask]);
-        }
-        uint64_t key = slice->keys[i], hash = trmi_key_hash(key), at = hash & mask;
-        uint32_t u;
-        while ((u = map[at]) != 0 && b->uniques[u - 1].key != key) {
-            at = (at + 1) & mask;
-        }
-        if (u == 0) {
-            u = map[at] = ++uniques;
-            uint64_t bucket = hash >> (64 - TRMI_VIRTUAL_BUCKETS_LOG2);
-            uint32_t shard = (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);
-            if (!hashed) {
-                shard = trmi_shard_of_row(placement, key, c->servers, c->shards);
-            }
-            b->uniques[u - 1] = (trmi_unique){
-                .key = key, .table = (uint32_t)slice->table, .shard = shard, .wanted = wanted};
-        } else if (b->uniques[u - 1].wanted != wanted) {
-            b->uniques[u - 1].wanted |= wanted;
-        }
-        inverse[i] = u - 1;
-    }
-    return uniques;
-}
-
-trm_status trmi_batch_deduplicate(trm_ps_batch *b, trm_error *err) {
-    if (b->deduplicated) {
-        return TRM_OK;
-    }
-    if (!reserve_uniques(b)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
-                         (long long)b->lookups);
-    }
-    uint32_t uniques = 0, *inverse = b->inverse;
-    for (int64_t s = 0; s < b->slice_count; s++) {
-        uniques = number_keys(b, &b->slices[s], uniques, inverse);
-        inverse += b->slices[s].count;
-    }
-    b->unique_count = uniques;
-    b->deduplicated = true;
-    return TRM_OK;
-}
+/* ---- sections
+ * ---------------------------------------------------------------------------------------- */
 
 trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, uint32_t mask, uint32_t match,
                               trm_error *err) {

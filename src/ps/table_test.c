@@ -119,6 +119,75 @@ static void a_million_operations_match_a_naive_map(void **state) {
     free(map);
 }
 
+/* ---- the loop of lookup and rule, against rows that learn one by one
+ * ------------------------------ */
+
+static void learn_so(trm_row_rule rule, int32_t width, const trmi_apply_kernels *kernels,
+                     bool one_by_one, float *out, float *slots) {
+    enum { ROWS = 3000, PUSHES = 4 };
+    static uint64_t keys[ROWS];
+    static float g[ROWS * 20];
+    trmi_account account = {.limit = INT64_MAX};
+    trmi_row_table *table =
+        make_at(&(trm_table_options){.width = width,
+                                     .optimizer = {.rule = rule, .weight_decay = 0.01f},
+                                     .init = {TRM_ROW_INIT_UNIFORM, 0, 0.5f, 0}},
+                &one_shard, &account);
+    table->kernels = kernels;
+    table->apply = kernels->apply[rule];
+    for (uint32_t p = 1; p <= PUSHES; p++) {
+        for (int64_t i = 0; i < ROWS; i++) { /* each push brings some new keys */
+            keys[i] = trmi_mix(9, (uint64_t)(i * 7 % ROWS + p * 300));
+            for (int32_t c = 0; c < width; c++) {
+                g[i * width + c] = (float)((i + c * p) % 13 - 6) * 0.1f;
+            }
+        }
+        for (int64_t i = 0; i < ROWS && one_by_one; i++) {
+            trm_error err;
+            trmi_tick tick = {p, p, 1, 1};
+            table->special = true;
+            CHECK_OK(
+                trmi_row_table_update(table, keys + i, 1, TRM_FLOAT32, g + i * width, &tick, &err),
+                err);
+        }
+        if (!one_by_one) {
+            push(table, keys, ROWS, g, p);
+        }
+    }
+    trm_row_info info;
+    for (int64_t i = 0; i < ROWS; i++, out += width) {
+        assert_true(trmi_row_table_peek(table, keys[i], &info, out, slots));
+        slots += table->layout.slot_count;
+        assert_int_equal(info.last_tick, PUSHES);
+        assert_true(info.count >= 1 && info.count <= PUSHES && info.version == info.count + 1);
+    }
+    trmi_row_table_destroy(table);
+}
+
+static void every_kernel_learns_as_row_by_row(void **state) {
+    static float out[2][3000 * 20], slots[2][3000 * 40];
+    const trmi_apply_kernels *kernels[] = {
+        &trmi_apply_plain,
+        trmi_apply_kernels_here(),
+#if defined(__x86_64__)
+        trmi_cpu()->avx2 ? &trmi_apply_avx2 : &trmi_apply_plain
+#else
+        &trmi_apply_plain
+#endif
+    };
+    for (trm_row_rule rule = TRM_ROW_SGD; rule <= TRM_ROW_FTRL; rule++) {
+        for (int k = 0; k < 3 && rule != TRM_ROW_ADAM; k++) {
+            for (int32_t width = 16; width <= 19; width += 3) {
+                memset(slots, 0, sizeof slots);
+                learn_so(rule, width, kernels[k], false, out[0], slots[0]);
+                learn_so(rule, width, kernels[k], true, out[1], slots[1]);
+                assert_memory_equal(out[0], out[1], 3000 * (size_t)width * sizeof(float));
+                assert_memory_equal(slots[0], slots[1], sizeof slots[0]);
+            }
+        }
+    }
+}
+
 static void pages_split_and_every_kernel_finds_all(void **state) {
     enum { ROWS = 300000, BATCH = 5000 };
     trmi_account account = {.limit = INT64_MAX};
@@ -137,11 +206,13 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
         push(table, keys, BATCH, g, 1);
     }
     assert_true(table->rows.page_count > 4);
-    const trmi_lookup *lookups[] = {&trmi_lookup_plain, trmi_lookup_here(),
+    const trmi_lookup *lookups[] = {
+        &trmi_lookup_plain,
+        trmi_lookup_here(),
 #if defined(__x86_64__)
-                                    trmi_cpu()->avx2 ? &trmi_lookup_avx2 : &trmi_lookup_plain
+        trmi_cpu()->avx2 ? &trmi_lookup_avx2 : &trmi_lookup_plain
 #else
-                                    &trmi_lookup_plain
+        &trmi_lookup_plain
 #endif
     };
     for (int l = 0; l < 3; l++) {
@@ -657,6 +728,7 @@ static void rows_are_the_same_whatever_the_shards(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_operations_match_a_naive_map),
+        cmocka_unit_test(every_kernel_learns_as_row_by_row),
         cmocka_unit_test(pages_split_and_every_kernel_finds_all),
         cmocka_unit_test(admission_counts),
         cmocka_unit_test(rows_expire_by_each_rule),

@@ -1,0 +1,226 @@
+/* Distinct keys of a batch, table by table, in passes without a branch that depends on keys:
+ *
+ *   1  every look-up writes its number to its key's place: the last one stays
+ *   2  every look-up finds there the last one of its key, or of another key: then it is left over
+ *   1, 2 again with other places for what is left over (a few of a hundred)
+ *   3  the last look-ups of their keys are numbered
+ *   4  all others take the number of their last one
+ *
+ * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees. */
+#include "ps/client.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13 };
+
+/* The look-ups of one table. */
+typedef struct group {
+    const uint64_t *keys;
+    uint32_t *inverse;
+    int64_t count;
+    uint64_t mask; /* places - 1 */
+    uint32_t *map, *number, *left;
+} group;
+
+static uint64_t place_of(const group *g, uint64_t key, int round) {
+    return trmi_key_hash(key) >> (11 * round) & g->mask;
+}
+
+/* Passes 1 and 2 for all look-ups: inverse[i] is the last look-up of the same key. Returns how many
+ * are left over. */
+static int64_t first_round(const group *g) {
+    const uint64_t *keys = g->keys;
+    uint32_t *map = g->map, *inverse = g->inverse, *left = g->left;
+    const uint64_t mask = g->mask;
+    const bool far = mask > NEAR_PLACES;
+    int64_t count = g->count, left_count = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t place = (uint32_t)(trmi_key_hash(keys[i]) & mask);
+        inverse[i] = place;
+        map[place] = (uint32_t)i;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (far && i + AHEAD < count) {
+            __builtin_prefetch(&map[inverse[i + AHEAD]]);
+        }
+        uint32_t last = map[inverse[i]];
+        inverse[i] = last;
+        left[left_count] = (uint32_t)i;
+        left_count += keys[last] != keys[i];
+    }
+    return left_count;
+}
+
+/* The same for what is left over, with other places. */
+static int64_t next_round(const group *g, int64_t count, int round) {
+    int64_t left_count = 0;
+    for (int64_t k = 0; k < count; k++) {
+        g->map[place_of(g, g->keys[g->left[k]], round)] = g->left[k];
+    }
+    for (int64_t k = 0; k < count; k++) {
+        uint32_t i = g->left[k], last = g->map[place_of(g, g->keys[i], round)];
+        g->inverse[i] = last;
+        g->left[left_count] = i;
+        left_count += g->keys[last] != g->keys[i];
+    }
+    return left_count;
+}
+
+/* Keys that share their places in every round: somebody has chosen them. The map is searched. */
+static void search(const group *g, int64_t count) {
+    const uint32_t none = UINT32_MAX;
+    memset(g->map, 0xFF, (g->mask + 1) * sizeof *g->map);
+    for (int64_t k = count; k-- > 0;) {
+        uint32_t i = g->left[k];
+        uint64_t at = place_of(g, g->keys[i], 0);
+        while (g->map[at] != none && g->keys[g->map[at]] != g->keys[i]) {
+            at = (at + 1) & g->mask;
+        }
+        g->map[at] = g->map[at] == none ? i : g->map[at];
+        g->inverse[i] = g->map[at];
+    }
+}
+
+/* Passes 3 and 4: uniques[number] gets its key, inverse[] the numbers. Returns the next number. */
+static uint32_t number_group(const group *g, trmi_unique *uniques, uint32_t next) {
+    for (int64_t i = 0; i < g->count; i++) {
+        g->number[i] = next;
+        uniques[next].key = g->keys[i];
+        next += g->inverse[i] == (uint32_t)i;
+    }
+    for (int64_t i = 0; i < g->count; i++) {
+        g->inverse[i] = g->number[g->inverse[i]];
+    }
+    return next;
+}
+
+/* What each slice wants of its keys, and where they are. */
+static void describe(trm_ps_batch *b, uint32_t table, uint32_t first, uint32_t end,
+                     uint32_t wanted) {
+    const trm_ps_client *c = b->client;
+    const uint32_t shards = c->shards * c->servers;
+    const trm_placement *placement = &c->tables[table].placement;
+    const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
+    for (uint32_t u = first; u < end; u++) {
+        trmi_unique *x = &b->uniques[u];
+        uint32_t shard = hashed ? trmi_shard_of_key(x->key, shards)
+                                : trmi_shard_of_row(placement, x->key, c->servers, c->shards);
+        *x = (trmi_unique){.key = x->key, .table = table, .shard = shard, .wanted = wanted};
+    }
+}
+
+static uint32_t wanted_of(const trmi_slice *slice) {
+    return (slice->rows != NULL ? TRMI_WANT_PULL : 0u) |
+           (slice->gradients != NULL ? TRMI_WANT_PUSH : 0u);
+}
+
+static bool reserve(trm_ps_batch *b) {
+    trmi_unique_scratch *s = &b->unique;
+    int64_t places = 64, room = b->lookups + 1; /* passes write one beyond what they keep */
+    while (places < 2 * b->lookups) {
+        places *= 2;
+    }
+    return trmi_grow((void **)&b->uniques, &b->unique_capacity, room, sizeof *b->uniques) &&
+           trmi_grow((void **)&b->inverse, &b->inverse_capacity, room, sizeof *b->inverse) &&
+           trmi_grow((void **)&b->value_of, &b->value_capacity, room, sizeof *b->value_of) &&
+           trmi_grow((void **)&s->keys, &s->key_capacity, room, sizeof *s->keys) &&
+           trmi_grow((void **)&s->map, &s->map_capacity, places, sizeof *s->map) &&
+           trmi_grow((void **)&s->inverse, &s->inverse_capacity, room, sizeof *s->inverse) &&
+           trmi_grow((void **)&s->last_of, &s->last_capacity, b->client->table_count,
+                     sizeof *s->last_of) &&
+           trmi_grow((void **)&s->number, &s->number_capacity, room, sizeof *s->number) &&
+           trmi_grow((void **)&s->left, &s->left_capacity, room, sizeof *s->left);
+}
+
+/* Chains the slices of each table. */
+static void chain(trm_ps_batch *b) {
+    uint32_t *last_of = b->unique.last_of;
+    for (uint32_t t = 0; t < b->client->table_count; t++) {
+        last_of[t] = UINT32_MAX;
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        trmi_slice *slice = &b->slices[s];
+        uint32_t before = last_of[slice->table];
+        slice->next = -1;
+        slice->is_first = before == UINT32_MAX;
+        if (!slice->is_first) {
+            b->slices[before].next = s;
+        }
+        last_of[slice->table] = (uint32_t)s;
+    }
+}
+
+/* Where a table has several slices, their keys go one after the other. */
+static void collect(trm_ps_batch *b, int64_t first, group *g) {
+    g->keys = b->unique.keys;
+    g->inverse = b->unique.inverse;
+    for (int64_t s = first; s >= 0; s = b->slices[s].next) {
+        const trmi_slice *slice = &b->slices[s];
+        memcpy(b->unique.keys + g->count, slice->keys, (size_t)slice->count * sizeof *slice->keys);
+        g->count += slice->count;
+    }
+}
+
+/* And the numbers back to the slices; what not all of them want, is noted key by key. */
+static void give_back(trm_ps_batch *b, int64_t first, const group *g) {
+    const uint32_t *from = g->inverse;
+    for (int64_t s = first; s >= 0; s = b->slices[s].next) {
+        const trmi_slice *slice = &b->slices[s];
+        uint32_t wanted = wanted_of(slice);
+        memcpy(b->inverse + slice->first, from, (size_t)slice->count * sizeof *from);
+        for (int64_t i = 0; i < slice->count; i++) {
+            b->uniques[from[i]].wanted |= wanted;
+        }
+        from += slice->count;
+    }
+}
+
+/* Numbers the keys of one table from `next` on; returns the next number. */
+static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
+    const trmi_slice *slice = &b->slices[first];
+    const bool alone = slice->next < 0;
+    group g = {.map = b->unique.map, .number = b->unique.number, .left = b->unique.left};
+    if (alone) {
+        g.keys = slice->keys;
+        g.inverse = b->inverse + slice->first;
+        g.count = slice->count;
+    } else {
+        collect(b, first, &g);
+    }
+    g.mask = 63;
+    while (g.mask + 1 < 2 * (uint64_t)g.count) {
+        g.mask = 2 * g.mask + 1;
+    }
+    int64_t left = first_round(&g);
+    for (int round = 1; round < ROUNDS && left > 0; round++) {
+        left = next_round(&g, left, round);
+    }
+    if (left > 0) {
+        search(&g, left);
+    }
+    uint32_t end = number_group(&g, b->uniques, next);
+    describe(b, (uint32_t)slice->table, next, end, alone ? wanted_of(slice) : 0);
+    if (!alone) {
+        give_back(b, first, &g);
+    }
+    return end;
+}
+
+trm_status trmi_batch_deduplicate(trm_ps_batch *b, trm_error *err) {
+    if (b->deduplicated) {
+        return TRM_OK;
+    }
+    if (!reserve(b)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
+                         (long long)b->lookups);
+    }
+    uint32_t uniques = 0;
+    chain(b);
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        uniques = b->slices[s].is_first ? number_table(b, s, uniques) : uniques;
+    }
+    b->unique_count = uniques;
+    b->deduplicated = true;
+    return TRM_OK;
+}
