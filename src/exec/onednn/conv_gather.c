@@ -20,6 +20,7 @@
 #include <string.h>
 
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16, LARGE_PIXELS = 28 * 28 };
+enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
     const trmi_conv_group *group;
@@ -126,7 +127,7 @@ static void multiply(const gather_conv *c, int64_t rows, const float *a, const f
         tile.rows = (int)(low + (i < more));
         tile.a = a + row * TRMI_TILE_STRIDE;
         tile.row_offset = offsets + row;
-        c->isa->tile_rows(&tile, trmi_prefetch_next(soon, TRMI_CONV_AHEAD));
+        c->isa->tile_rows(&tile, trmi_prefetch_next(soon, AHEAD));
         row += tile.rows;
     }
 }
@@ -197,10 +198,11 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
             }
-            trmi_prefetch soon[TRMI_CONV_AHEAD];
-            next_rows(c, input, t, u, last == c->panels, soon);
+            trmi_prefetch soon[AHEAD];
+            next_rows(c, input, t, u, last == c->panels, soon + 1);
             for (int64_t j = first; j < last; j++) {
                 const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
+                soon[0] = trmi_prefetch_rows(panel + k * nr, k * nr * 4, j + 1 < last, k * nr * 4);
                 int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
                 multiply(c, t->rows, w->a, panel, k,
                          c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
@@ -302,7 +304,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
             continue;
         }
         pack_panel(c, args->weights, &c->g.blocks[b], j, w->a);
-        trmi_prefetch soon[TRMI_CONV_AHEAD] = {next_piece(c, args->weights, b, j)};
+        trmi_prefetch soon[AHEAD] = {next_piece(c, args->weights, b, j)};
         const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
             if (count[i] > 0) {

@@ -257,7 +257,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
 const trmi_conv_algorithm trmi_conv_winograd = {.name = "winograd4x3",
                                                 .can = winograd_can,
                                                 .guess = winograd_guess,
-                                                .work = trmi_winograd_work,
+                                                .work = trmi_winograd_all_work,
                                                 .create = winograd_create,
                                                 .run = winograd_run,
                                                 .destroy = winograd_destroy};

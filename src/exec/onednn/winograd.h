@@ -28,8 +28,9 @@ typedef struct trmi_winograd_order {
 
 /* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
 bool trmi_winograd_can(const trmi_conv_problem *p);
-/* Multiply-adds of the products; the transforms are not counted. */
+/* Flops of the products; and of the products and all transforms. */
 double trmi_winograd_work(const trmi_conv_problem *p);
+double trmi_winograd_all_work(const trmi_conv_problem *p);
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p);
 /* Outputs of a tile in each dimension. */
 void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx);

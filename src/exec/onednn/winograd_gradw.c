@@ -308,7 +308,7 @@ static void gradw_destroy(void *state) { trmi_free(state); }
 const trmi_conv_algorithm trmi_conv_winograd_gradw = {.name = "winograd4x3",
                                                       .can = gradw_can,
                                                       .guess = gradw_guess,
-                                                      .work = trmi_winograd_work,
+                                                      .work = trmi_winograd_all_work,
                                                       .create = gradw_create,
                                                       .run = gradw_run,
                                                       .destroy = gradw_destroy};

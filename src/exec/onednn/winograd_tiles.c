@@ -137,3 +137,28 @@ double trmi_winograd_work(const trmi_conv_problem *p) {
     double y = (double)((t.rows - 1) * 6 + t.edge_y + 2), x = (double)((t.columns - 1) * 6 + t.edge_x + 2);
     return 2.0 * (double)t.n * y * x * (double)p->c * (double)p->o;
 }
+
+/* Additions and multiplications of the one-dimensional transforms for 2, 3, 4 outputs (winograd_isa_body.h). */
+static const int input_flops[3] = {7, 19, 20}, output_flops[3] = {4, 9, 13}, gradient_flops[3] = {2, 7, 11};
+enum { WEIGHTS_FLOPS = 9 * 14 }; /* either way, of one weight's 3x3 */
+
+/* Of one channel of a tile of ry x rx outputs: `down` one-dimensional ones along columns, then `across` along rows. */
+static double flops_of(const int flops[3], int ry, int rx, int down, int across) {
+    return (double)(down * flops[ry - 2] + across * flops[rx - 2]);
+}
+
+double trmi_winograd_all_work(const trmi_conv_problem *p) {
+    trmi_winograd_tiles t;
+    trmi_winograd_tiles_init(&t, p);
+    bool weights = p->direction == TRMI_CONV_WEIGHTS;
+    double flops = 0;
+    for (int i = 0; i < 4; i++) {
+        bool lower = i / 2, right = i % 2; /* the last tile of a column, of a row; or all others */
+        int ry = lower ? t.edge_y : 4, rx = right ? t.edge_x : 4;
+        double tiles = (double)t.n * (double)((lower ? 1 : t.rows - 1) * (right ? 1 : t.columns - 1));
+        double in = flops_of(input_flops, ry, rx, rx + 2, ry + 2);
+        double out = weights ? flops_of(gradient_flops, ry, rx, rx, ry + 2) : flops_of(output_flops, ry, rx, rx + 2, ry);
+        flops += tiles * (in * (double)t.in_c + out * (double)t.out_c);
+    }
+    return trmi_winograd_work(p) + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
+}
