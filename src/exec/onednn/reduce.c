@@ -21,7 +21,8 @@ enum {
     RUN = 4096,      /* longest run folded in float */
     BLOCK_ROWS = 512, /* most rows added up in float */
     COLUMNS = 2048,
-    JOBS = 64
+    JOBS = 64,
+    LANES = 64
 };
 
 typedef struct reduce_state {
@@ -124,10 +125,31 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     }
 }
 
+/* Sums of neighbours into neighbours: the blocks' parts side by side, in the same order as one by one. */
+static void combine_sums(const reduce_state *s, const float *partial, float *y, int64_t n) {
+    for (int64_t at = 0; at < n; at += LANES) {
+        double sum[LANES] = {0};
+        int64_t width = trmi_min_i64(LANES, n - at);
+        for (int64_t b = 0; b < s->blocks; b++) {
+            const float *part = partial + b * s->width + at;
+            for (int64_t i = 0; i < width; i++) {
+                sum[i] += (double)part[i];
+            }
+        }
+        for (int64_t i = 0; i < width; i++) {
+            y[at + i] = (float)(sum[i] * s->scale);
+        }
+    }
+}
+
 static void combine(const reduce_state *s, const float *partial, char *y, int64_t kept, int64_t c,
                     int64_t n) {
     int64_t base = outer_offset(&s->nest, 1, true, kept);
     int64_t step = s->inner_kept ? s->nest.stride[1][s->nest.rank - 1] : 0;
+    if (s->what == TRMI_REDUCE_SUM_OF && step == 1 && !s->half_y) {
+        combine_sums(s, partial + kept * s->blocks * s->width + c, (float *)y + base + c, n);
+        return;
+    }
     for (int64_t i = c; i < c + n; i++) {
         double sum = s->what == TRMI_REDUCE_MAX_OF ? -INFINITY : 0;
         for (int64_t b = 0; b < s->blocks; b++) {
