@@ -80,17 +80,9 @@ static void combine_statistics(const norm_state *s, const float *partial, int64_
         mean[i] = m2[i] = 0;
     }
     for (int64_t b = 0; b < s->blocks; b++) {
-        const float *first = partial + b * 3 * s->channels + c;
-        const float *sum = first + s->channels, *square = sum + s->channels;
+        const float *first = partial + b * 3 * s->channels + c, *sum = first + s->channels;
         double count = (double)(trmi_min_i64(s->rows, (b + 1) * s->block_rows) - b * s->block_rows);
-        double share = count / (n + count), each = 1 / count;
-        for (int i = 0; i < width; i++) {
-            double block_sum = (double)sum[i], block_mean = (double)first[i] + block_sum * each;
-            double block_m2 = (double)square[i] - block_sum * block_sum * each;
-            double delta = block_mean - mean[i];
-            mean[i] += delta * share;
-            m2[i] += (block_m2 > 0 ? block_m2 : 0) + delta * delta * n * share;
-        }
+        s->kernels->join(first, sum, sum + s->channels, n, count, width, mean, m2);
         n += count;
     }
 }
@@ -284,11 +276,8 @@ static void add_blocks(const norm_state *s, const float *partial, int64_t c, int
         sum[i] = sum_x[i] = 0;
     }
     for (int64_t b = 0; b < s->blocks; b++) {
-        const float *one = partial + b * 3 * s->channels + c, *other = one + s->channels;
-        for (int i = 0; i < width; i++) {
-            sum[i] += (double)one[i];
-            sum_x[i] += (double)other[i];
-        }
+        const float *one = partial + b * 3 * s->channels + c;
+        s->kernels->join_sums(one, one + s->channels, width, sum, sum_x);
     }
 }
 

@@ -260,4 +260,25 @@ static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t
     }
 }
 
-const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply};
+/* ---- blocks --------------------------------------------------------------------------------------- */
+
+static void join(const float *first, const float *sum, const float *square, double before, double count, int width,
+                 double *restrict mean, double *restrict m2) {
+    double share = count / (before + count), each = 1 / count;
+    for (int i = 0; i < width; i++) {
+        double block_sum = (double)sum[i], block_mean = (double)first[i] + block_sum * each;
+        double block_m2 = (double)square[i] - block_sum * block_sum * each;
+        double delta = block_mean - mean[i];
+        mean[i] += delta * share;
+        m2[i] += (block_m2 > 0 ? block_m2 : 0) + delta * delta * before * share;
+    }
+}
+
+static void join_sums(const float *one, const float *other, int width, double *restrict sum, double *restrict sum_x) {
+    for (int i = 0; i < width; i++) {
+        sum[i] += (double)one[i];
+        sum_x[i] += (double)other[i];
+    }
+}
+
+const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply, join, join_sums};

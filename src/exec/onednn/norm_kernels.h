@@ -38,6 +38,11 @@ typedef struct trmi_norm_kernels {
     void (*gradient_sums)(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x);
     void (*gradient_apply)(const trmi_norm_backward *job, int64_t begin, int64_t end);
+    /* A block's statistics of `count` rows join those of the `before` rows before it (Chan et al. 1979). */
+    void (*join)(const float *first, const float *sum, const float *square, double before, double count, int width,
+                 double *mean, double *m2);
+    /* sum[i] += one[i], sum_x[i] += other[i]. */
+    void (*join_sums)(const float *one, const float *other, int width, double *sum, double *sum_x);
 } trmi_norm_kernels;
 
 extern const trmi_norm_kernels trmi_norm_kernels_plain, trmi_norm_kernels_avx2,
