@@ -334,18 +334,6 @@ void trm_exec_destroy(trm_exec *exec) {
 
 /* ---- run ------------------------------------------------------------------------------------------ */
 
-trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
-    const trmi_parallel *p = exec->parallel;
-    const uint8_t *made = p != NULL && p->casts_fresh ? p->casts : NULL; /* with the last update */
-    for (int32_t i = begin; i < end; i++) {
-        const trmi_kernel *kernel = &exec->kernels[i];
-        if (made == NULL || made[i] == TRMI_CAST_NONE) {
-            TRMI_TRY(kernel->run(kernel, &exec->env, err));
-        }
-    }
-    return TRM_OK;
-}
-
 static void use_threads(const trm_exec *exec) {
 #ifdef _OPENMP
     omp_set_num_threads(exec->env.threads);
@@ -456,16 +444,6 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 float trm_exec_loss(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
     return p != NULL && p->valid && p->shard == NULL ? p->agreed->loss : trmi_exec_own_loss(exec);
-}
-
-float trmi_exec_own_loss(const trm_exec *exec) {
-    const trm_program *p = exec->program;
-    float loss = exec->lanes != NULL ? exec->lanes->loss : 0;
-    if (exec->lanes == NULL && p->outputs_count > 0 && p->outputs[0] != 0) {
-        const trmi_buffer *b = &p->buffers[p->outputs[0]];
-        trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
-    }
-    return loss;
 }
 
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {

@@ -70,8 +70,6 @@ void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
  * there is no such parameter, or it has no (dense) gradient. */
 bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,
                      bool *plain);
-/* The loss of this rank's last forward. */
-float trmi_exec_own_loss(const trm_exec *exec);
 /* exec_update.c */
 /* Gradient in factors: tells the optimiser where they are; false: it is not in factors. */
 bool trmi_exec_give_factors(const trm_exec *exec, int32_t parameter);
@@ -87,7 +85,9 @@ double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: runs the steps one by one and names the first whose output is not finite. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
-/* Runs the kernels [begin, end). */
+/* exec_run.c: runs the kernels [begin, end). */
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+/* The loss of this rank's last forward. */
+float trmi_exec_own_loss(const trm_exec *exec);
 
 #endif

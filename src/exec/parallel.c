@@ -3,6 +3,7 @@
 #include "exec/shard.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -68,18 +69,6 @@ trm_status trmi_parallel_open(trm_exec *exec, const trm_parallel_options *option
 
 static trm_status check_same(trm_exec *exec, trm_error *err);
 
-void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
-    if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1, sizeof *p->shared)) {
-        (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
-        return NULL;
-    }
-    void *memory = trm_comm_alloc_shared(p->comm, bytes > 0 ? bytes : 64, err);
-    if (memory != NULL) {
-        p->shared[p->shared_count++] = memory;
-    }
-    return memory;
-}
-
 /* Split programs have shapes of their own on every rank: one rank after the other measures and chooses. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
@@ -112,23 +101,6 @@ trm_status trmi_parallel_after_compile(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     return trm_comm_barrier(p->comm, err);
-}
-
-bool trmi_parallel_may_share(const trm_exec *exec) {
-    const trmi_parallel *p = exec->parallel;
-    return p != NULL && p->options.shard_optimizer && !p->options.no_broadcast &&
-           p->options.layerwise_count == 0 && exec->program->training && exec->lanes == NULL &&
-           trm_comm_local_size(p->comm) == p->size;
-}
-
-bool trmi_parallel_waits_for_first(const trm_exec *exec) {
-    return trmi_parallel_may_share(exec) && exec->parallel->rank != 0;
-}
-
-void trmi_parallel_parameters_changed(trm_exec *exec) {
-    if (exec->parallel != NULL) {
-        exec->parallel->casts_fresh = false;
-    }
 }
 
 /* Rank 0's arena for all, or where that cannot be each rank its own. */
@@ -187,36 +159,28 @@ void trmi_parallel_close(trm_exec *exec) {
 
 /* ---- the same program everywhere ----------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes) {
-    const uint8_t *byte = data;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ byte[i]) * 0x100000001B3ull; /* FNV-1a */
-    }
-    return hash;
-}
-
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
     const trm_parallel_options *o = &exec->parallel->options;
-    uint64_t hash = 0xCBF29CE484222325ull;
+    uint64_t hash = TRMI_HASH_BEGIN;
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
-        hash = mix(hash, b->name, strlen(b->name));
+        hash = trmi_hash(hash, b->name, strlen(b->name));
         if (exec->parallel->shard == NULL) {
-            hash = mix(hash, &b->offset, sizeof b->offset);
-            hash = mix(hash, &b->bytes, sizeof b->bytes);
+            hash = trmi_hash(hash, &b->offset, sizeof b->offset);
+            hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
         }
         int32_t form[2] = {(int32_t)b->layout, b->weights};
-        hash = mix(hash, form, sizeof form);
+        hash = trmi_hash(hash, form, sizeof form);
     }
     hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
     int32_t settings[8] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
                            o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1,
                            exec->lanes != NULL ? exec->lanes->count : 0};
-    hash = mix(hash, settings, sizeof settings);
-    hash = mix(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
-    hash = mix(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
-    return mix(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
+    hash = trmi_hash(hash, settings, sizeof settings);
+    hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
+    hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
+    return trmi_hash(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
 }
 
 static trm_status check_same(trm_exec *exec, trm_error *err) {
@@ -295,17 +259,6 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
 }
 
 /* ---- all of rank 0 -------------------------------------------------------------------------------- */
-
-bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
-    for (int32_t i = 0; i < p->options.layerwise_count; i++) {
-        size_t length = strlen(p->options.layerwise[i]);
-        if (strncmp(name, p->options.layerwise[i], length) == 0 &&
-            (name[length] == '\0' || name[length] == '.' || name[length] == '/')) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = exec->parallel;
@@ -429,44 +382,4 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         return TRM_OK; /* initial values are a function of the seed */
     }
     return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);
-}
-
-/* ---- small questions -------------------------------------------------------------------------------- */
-
-void trmi_exec_set_flag(trm_exec *exec, bool flag) {
-    if (exec->parallel != NULL) {
-        exec->parallel->flag = flag ? 1 : 0;
-    }
-}
-
-bool trmi_exec_flagged(const trm_exec *exec) {
-    return exec->parallel != NULL && exec->parallel->valid && exec->parallel->agreed->flag > 0;
-}
-
-void trmi_exec_forget_flag(trm_exec *exec) {
-    if (exec->parallel != NULL && exec->parallel->agreed != NULL) {
-        exec->parallel->flag = exec->parallel->agreed->flag = 0;
-    }
-}
-
-void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
-    const trmi_parallel *p = exec->parallel;
-    *out = (trm_parallel_info){.size = 1, .step_seconds = exec->step_seconds};
-    if (p == NULL) {
-        return;
-    }
-    *out = (trm_parallel_info){.rank = p->rank,
-                               .size = p->size,
-                               .one_copy = p->common,
-                               .casts = p->common ? p->casts_count : 0,
-                               .buckets = p->ranges_count,
-                               .alpha = p->alpha,
-                               .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,
-                               .exposed_seconds = p->exposed_seconds,
-                               .step_seconds = exec->step_seconds,
-                               .predicted_end_seconds = p->predicted_end,
-                               .backward_end_seconds = p->backward_end};
-    for (int32_t i = 0; i < p->ranges_count; i++) {
-        out->bytes += p->ranges[i].count * (int64_t)trm_dtype_bytes(p->options.wire);
-    }
 }

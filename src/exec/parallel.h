@@ -81,24 +81,17 @@ struct trm_exec;
 
 /* Before the program is made: NULL in exec->parallel where there is one rank. Collective from here on. */
 trm_status trmi_parallel_open(struct trm_exec *exec, const trm_parallel_options *options, trm_error *err);
-/* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
-void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
 /* After initial values: same program everywhere, buckets, batch-norm exchange, broadcast. */
 trm_status trmi_parallel_begin(struct trm_exec *exec, trm_error *err);
 void trmi_parallel_close(struct trm_exec *exec);
 
-/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
- * Until then the others that may get it have none. */
-bool trmi_parallel_may_share(const struct trm_exec *exec);
-bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
+/* Where trmi_parallel_may_share: rank 0's PARAM becomes everybody's. */
 trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err);
 
 /* parallel_casts.c: casts of parameters find their place in CAST, before memory is taken; and are made by all
  * ranks together, collectively, once all slices of PARAM are updated. */
 trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
-/* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
-void trmi_parallel_parameters_changed(struct trm_exec *exec);
 
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
  * which releases them in `after`. */
@@ -120,6 +113,16 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
 /* True on every rank if any passes true. */
 trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
 
+/* ---- parallel_state.c: nobody waits here ---- */
+
+/* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
+void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
+/* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
+ * Until then the others that may get it have none. */
+bool trmi_parallel_may_share(const struct trm_exec *exec);
+bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
+/* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
+void trmi_parallel_parameters_changed(struct trm_exec *exec);
 /* For the conductor: a flag that travels with the next step, and the sum of the last step's. */
 void trmi_exec_set_flag(struct trm_exec *exec, bool flag);
 bool trmi_exec_flagged(const struct trm_exec *exec);

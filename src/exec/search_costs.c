@@ -7,6 +7,7 @@
 #include "exec/search_costs.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/os.h"
 #ifdef TRIREME_ONEDNN
 #include "exec/onednn/rates.h"
@@ -124,11 +125,7 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
 /* "conv2d 89abcdef01234567 t1 x2 s24 p2 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
-    uint64_t h = 0xCBF29CE484222325ull;
-    const uint8_t *attrs = (const uint8_t *)&op->attrs;
-    for (size_t i = 0; i < sizeof op->attrs; i++) {
-        h = (h ^ attrs[i]) * 0x100000001B3ull;
-    }
+    uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
     size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p2", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,

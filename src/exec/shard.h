@@ -34,16 +34,18 @@ struct trmi_shard_run {
 };
 
 struct trm_exec;
-/* Reads the options: mesh, plan. */
+/* shard_prepare.c: reads the options: mesh, plan. */
 trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
 trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
                                trm_error *err);
-/* shard_search.c: the plan of `training` for these ranks. Collective. */
-trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *training, trm_error *err);
+/* Says what operators without a rule cost, which run whole on every rank. */
+void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What must agree between ranks of a split program. */
 uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
-/* Sums of squares of cut parameters over all ranks: trmi_update_exchange. `context`: the exec. */
+/* shard_search.c: the plan of `training` for these ranks. Collective. */
+trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *training, trm_error *err);
+/* shard_leaves.c: sums of squares of cut parameters over all ranks: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
 /* Cut variables, whole, on every rank. Collective. */
 trm_status trmi_shard_gather(struct trm_exec *exec, trm_error *err);
@@ -52,8 +54,6 @@ trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *lea
                                void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
 trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
-/* Says what operators without a rule cost, which run whole on every rank. */
-void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What a caller feeds: the whole batch, or this rank's samples. */
 trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
 trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);

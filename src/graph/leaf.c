@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -105,11 +106,7 @@ trm_node trm_scalar(trm_graph *graph, double value) {
 /* ---- initial values ---------------------------------------------------------------------- */
 
 static uint64_t name_stream(const char *name) {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *name != '\0'; name++) {
-        hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
-    }
-    return trmi_mix(hash, TRMI_STREAM_INIT);
+    return trmi_mix(trmi_hash(TRMI_HASH_BEGIN, name, strlen(name)), TRMI_STREAM_INIT);
 }
 
 /* fan_in and fan_out as torch.nn.init counts them: [O, I, ...kernel]. */

@@ -11,6 +11,7 @@
 #include "plan/shard.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/os.h"
 
 #include <inttypes.h>
@@ -126,31 +127,23 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
 
 /* ---- digest and check ----------------------------------------------------------------------------------------- */
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes) {
-    const uint8_t *byte = data;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ byte[i]) * 0x100000001B3ull; /* FNV-1a */
-    }
-    return hash;
-}
-
 uint64_t trmi_shard_digest(const trm_graph *graph) {
-    uint64_t hash = 0xCBF29CE484222325ull;
+    uint64_t hash = TRMI_HASH_BEGIN;
     for (int64_t i = 1; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
         if (op->phase != TRMI_FORWARD) {
             continue; /* follows from the rest */
         }
         const char *kind = trmi_op_def_of(op)->name;
-        hash = mix(hash, kind, strlen(kind) + 1);
-        hash = mix(hash, op->name, strlen(op->name) + 1);
+        hash = trmi_hash(hash, kind, strlen(kind) + 1);
+        hash = trmi_hash(hash, op->name, strlen(op->name) + 1);
         for (int32_t j = 0; j < op->inputs_count; j++) {
             const char *from = op->inputs[j] == 0 ? "" : graph->ops[graph->values[op->inputs[j]].op].name;
-            hash = mix(hash, from, strlen(from) + 1);
+            hash = trmi_hash(hash, from, strlen(from) + 1);
         }
         for (int32_t j = 0; j < op->outputs_count; j++) {
             const trm_shape *s = &graph->values[op->outputs[j]].shape;
-            hash = mix(hash, s->dim, (size_t)s->rank * sizeof s->dim[0]);
+            hash = trmi_hash(hash, s->dim, (size_t)s->rank * sizeof s->dim[0]);
         }
     }
     return hash == 0 ? 1 : hash;

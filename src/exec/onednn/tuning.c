@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -84,16 +85,9 @@ void trmi_tuning_destroy(trmi_tuning *t) {
 bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
 int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
 
-static uint64_t hash_text(uint64_t hash, const char *text) { /* FNV-1a */
-    for (; *text != '\0'; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001B3u;
-    }
-    return hash;
-}
-
 /* Where the entry is, or would be. */
 static int32_t *place_of(const trmi_tuning *t, const char *machine, const char *problem) {
-    uint64_t hash = hash_text(hash_text(0xCBF29CE484222325u, machine), problem);
+    uint64_t hash = trmi_hash(trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine)), problem, strlen(problem));
     for (uint64_t at = hash ^ hash >> 32;; at++) {
         int32_t *place = &t->places[at & (uint64_t)(t->places_count - 1)];
         const entry *e = *place == 0 ? NULL : &t->entries[*place - 1];

@@ -1,0 +1,19 @@
+/* base/hash.h: FNV-1a, 64 bits: for digests that ranks compare and for tables; nothing that has to withstand intent. */
+#ifndef TRMI_BASE_HASH_H
+#define TRMI_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+static const uint64_t TRMI_HASH_BEGIN = UINT64_C(0xCBF29CE484222325);
+
+/* `hash` is TRMI_HASH_BEGIN, or what the bytes before these gave. */
+static inline uint64_t trmi_hash(uint64_t hash, const void *data, size_t bytes) {
+    const uint8_t *byte = data;
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ byte[i]) * UINT64_C(0x100000001B3);
+    }
+    return hash;
+}
+
+#endif

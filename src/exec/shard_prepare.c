@@ -1,0 +1,138 @@
+/* Which plan a split executor runs: read, searched, or by samples. */
+#include "exec/exec.h"
+#include "exec/shard.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_parallel_options *o = &p->options;
+    trmi_mesh mesh;
+    char text[32];
+    trmi_shard_run *run = trmi_arena_alloc(&exec->memory, sizeof *run);
+    if (run == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
+    }
+    if (o->shard_optimizer || o->layerwise_count > 0 || o->sync_batch_norm != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a split graph has its own optimiser shards and batch norm: shard_optimizer, layerwise "
+                         "parameters and sync_batch_norm are for data parallel");
+    }
+    run->world = p->comm;
+    p->options.sum = true;
+    if (o->plan != NULL) {
+        TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
+        p->shard = run;
+    }
+    snprintf(text, sizeof text, "%d", p->size);
+    TRMI_TRY(trmi_mesh_parse(o->mesh != NULL ? o->mesh : text, &mesh, err));
+    if (run->plan == NULL) {
+        TRMI_TRY(trmi_shard_plan_create(&mesh, &run->plan, err));
+        p->shard = run;
+    } else if (o->mesh != NULL && memcmp(&mesh, &run->plan->mesh, sizeof mesh) != 0) {
+        char a[64], b[64];
+        return TRMI_FAIL(err, TRM_INVALID, "mesh %s was asked for, the plan is for mesh %s",
+                         trmi_mesh_text(&mesh, a, sizeof a), trmi_mesh_text(&run->plan->mesh, b, sizeof b));
+    }
+    if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
+        return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
+                         trmi_mesh_text(&run->plan->mesh, text, sizeof text), trmi_mesh_ranks(&run->plan->mesh), p->size);
+    }
+    return TRM_OK;
+}
+
+/* What reads the batch, and is not pinned, is cut by samples on every axis. */
+static trm_status default_samples(trmi_shard_plan *plan, const trm_graph *graph, trm_error *err) {
+    char all[TRMI_MESH_AXES + 1] = "";
+    memset(all, 'n', (size_t)plan->mesh.axes);
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        const trmi_op *op = &graph->ops[i];
+        bool reads = false;
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            const trmi_value *v = trmi_input_of(graph, op, j);
+            reads = reads || (v != NULL && graph->ops[v->op].kind == TRMI_OP_INPUT && v->shape.rank >= 2);
+        }
+        trmi_strategy strategy;
+        if (reads && op->phase == TRMI_FORWARD && trmi_shard_plan_find(plan, op->name) == NULL &&
+            trmi_shard_strategy(graph, op, &plan->mesh, all, &strategy)) {
+            TRMI_TRY(trmi_shard_plan_set(plan, op->name, all, false, NULL, err));
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
+                               trm_error *err) {
+    trmi_shard_run *run = exec->parallel->shard;
+    bool pinned = run->plan->choices_count > 0;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trm_graph *training;
+    trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
+    if (status == TRM_OK) {
+        if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
+            status = trmi_shard_search(exec, training, err);
+        } else if (!pinned && run->plan->stores_count == 0) {
+            trmi_shard_plan *samples;
+            status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);
+            if (status == TRM_OK) {
+                trmi_shard_plan_destroy(run->plan);
+                run->plan = samples;
+            }
+        } else {
+            status = trmi_shard_plan_check(run->plan, training, exec->parallel->size, err);
+            status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
+        }
+        run->plan->digest = status == TRM_OK ? trmi_shard_digest(training) : 0;
+        trm_graph_destroy(training);
+    }
+    trmi_arena_free(&arena);
+    const char *file = exec->parallel->options.save_plan;
+    if (status == TRM_OK && file != NULL && exec->parallel->rank == 0) {
+        status = trmi_shard_plan_save(run->plan, file, err);
+    }
+    return status;
+}
+
+void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {
+    const trmi_target *target = &exec->backend->target;
+    double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
+    double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
+    int32_t ranks = exec->parallel->size, passes = exec->program->training ? 3 : 1;
+    for (int64_t i = 0; i < report->work_count; i++) {
+        const trmi_shard_work *w = &report->work[i];
+        double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
+        double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
+        if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
+            trmi_log(TRM_LOG_WARN, "plan", "%s runs whole on each of %d ranks: %s; about %.3g ms of a step that they could share, "
+                     "and its input gathered", w->op, ranks, w->warning, seconds * 1e3);
+        }
+    }
+}
+
+uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
+    const trm_program *p = exec->program;
+    char *text = trmi_shard_plan_text(exec->parallel->shard->plan);
+    hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
+    trm_string_free(text);
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *s = &p->steps[i];
+        bool talks = s->kind == TRMI_STEP_OP && (s->op_kind == TRMI_OP_EXCHANGE || s->op_kind == TRMI_OP_ALL_REDUCE);
+        if (talks) { /* both ends must lay their parts out alike */
+            int32_t form[3] = {(int32_t)s->op_kind, (int32_t)p->buffers[s->inputs[0]].layout,
+                               (int32_t)p->buffers[s->outputs[0]].layout};
+            hash = trmi_hash(hash, form, sizeof form);
+            hash = trmi_hash(hash, s->name, strlen(s->name));
+        }
+    }
+    for (int32_t i = 0; i < p->params_count; i++) {
+        hash = trmi_hash(hash, &p->params[i].grad_axes, sizeof p->params[i].grad_axes);
+    }
+    return hash;
+}
