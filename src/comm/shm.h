@@ -16,7 +16,8 @@
  * 3. Flags are stored with release order after the data they announce.
  *
  * Waiting. With at least as many CPUs as ranks, a rank polls the others' flags for a while, then
- * sleeps on the bell. With fewer it never polls: arrivals are counted, and only the last one rings. */
+ * sleeps on the bell. With fewer, arrivals are counted, and only the last one rings; a rank that waits looks at the
+ * count and hands its CPU on (sched_yield) for as long, then sleeps. */
 #ifndef TRMI_COMM_SHM_H
 #define TRMI_COMM_SHM_H
 
@@ -148,7 +149,7 @@ typedef struct trmi_shm {
     const int32_t *host_rank; /* [n] index in `host` of each rank of the group */
     int32_t n, me;
     int32_t cpus;     /* that the ranks have between them */
-    bool counted;     /* more ranks than CPUs: count arrivals, never poll */
+    bool counted;     /* more ranks than CPUs: count arrivals, yield instead of polling */
     bool one_process; /* all ranks are threads of one process */
     bool no_direct;
     int32_t spin_microseconds; /* at most */

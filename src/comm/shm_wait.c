@@ -5,6 +5,8 @@
 #include "base/os.h"
 #include "comm/futex.h"
 
+#include <sched.h>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define RELAX() _mm_pause()
@@ -136,12 +138,38 @@ static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next, cons
     return status;
 }
 
+static void note_spin(trmi_shm *shm, double spin, bool paid) {
+    double most = 1e-6 * shm->spin_microseconds, next = paid ? 2 * spin : spin / 4;
+    shm->spin_seconds = next > most ? most : next < least_spin_seconds ? least_spin_seconds : next;
+}
+
+/* More ranks than CPUs: whoever waits hands its CPU to the next at every look, for that one may be who is waited
+ * for. A look and a change of hands cost less than a sleep and a call to wake. */
+static trm_status wait_crowded(trmi_shm *shm, rank_test *test, const trmi_op *op, trm_error *err) {
+    int32_t next = 0;
+    double start = trmi_os_now(), spin = shm->base.background ? 0 : shm->spin_seconds;
+    bool here = event_complete(shm, test, &next);
+    if (here) {
+        return TRM_OK;
+    }
+    while (!here && spin > 0 && trmi_os_now() - start < spin &&
+           trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
+        sched_yield();
+        here = event_complete(shm, test, &next);
+    }
+    if (spin > 0) {
+        note_spin(shm, spin, here);
+        note_wait(shm, start);
+    }
+    return here ? TRM_OK : sleep_until(shm, test, next, op, err);
+}
+
 static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_op *op,
                                     trm_error *err) {
     int32_t next = 0;
     bool here = false;
     if (shm->counted) {
-        return event_complete(shm, test, &next) ? TRM_OK : sleep_until(shm, test, next, op, err);
+        return wait_crowded(shm, test, op, err);
     }
     for (int i = 0; i < TRMI_SHM_SPIN_LOOPS && !(here = all_here(shm, test, &next)); i++) {
         RELAX();
@@ -152,12 +180,12 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_o
     }
     full_fence(shm);
     ring(shm);
-    double most = 1e-6 * shm->spin_microseconds, start = trmi_os_now();
+    double start = trmi_os_now();
     double spin = shm->base.background ? 0 : shm->spin_seconds;
     do {
         for (int i = 0; i < TRMI_SHM_SPIN_LOOPS; i++) {
             if (all_here(shm, test, &next)) {
-                shm->spin_seconds = 2 * shm->spin_seconds < most ? 2 * shm->spin_seconds : most;
+                note_spin(shm, shm->spin_seconds, true);
                 note_wait(shm, start);
                 return TRM_OK;
             }
@@ -165,7 +193,7 @@ static inline trm_status wait_event(trmi_shm *shm, rank_test *test, const trmi_o
         }
     } while (trmi_os_now() - start < spin && trmi_bootstrap_healthy(shm->base.group.bootstrap));
     note_wait(shm, start);
-    shm->spin_seconds = spin / 4 > least_spin_seconds ? spin / 4 : least_spin_seconds;
+    note_spin(shm, shm->base.background ? 0 : spin, false);
     return sleep_until(shm, test, next, op, err);
 }
 
