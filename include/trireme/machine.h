@@ -26,9 +26,11 @@ typedef struct trm_machine {
 /* Asks the machine; microseconds. thread: any */
 TRM_API void trm_machine_ask(trm_machine *out);
 
-/* Peak and present resident bytes of this process, and monotonic seconds. */
+/* Peak and present resident bytes of this process, what other processes count for of the latter (memory that ranks share
+ * is in all of them), and monotonic seconds. */
 TRM_API int64_t trm_peak_bytes(void);
 TRM_API int64_t trm_resident_bytes(void);
+TRM_API int64_t trm_shared_bytes(void);
 TRM_API double trm_now_seconds(void);
 
 #ifdef __cplusplus

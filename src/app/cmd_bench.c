@@ -20,6 +20,7 @@ typedef struct stopwatch {
     int64_t samples;
     double *windows, window_begin; /* of WINDOW steps and what is between them, as TensorFlow's global_step/sec */
     int64_t windows_count;
+    int64_t shared_bytes; /* that other ranks count for: each of them has all that it has looked at */
 } stopwatch;
 
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
@@ -28,6 +29,7 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     if (p->global_step == 1) {
         w->first_step_done = trm_now_seconds() - w->program_begin;
         w->first_step = w->first_step_done - p->step_seconds;
+        w->shared_bytes = trm_shared_bytes();
     }
     w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
@@ -59,7 +61,10 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     if (app_rank(app) != 0) {
         return;
     }
-    int64_t peak = trm_peak_bytes(), predicted = before + info->total_bytes;
+    trm_parallel_info ranks;
+    trm_exec_parallel_info(exec, &ranks);
+    /* Where all have one copy of the parameters, the prediction counts it for each. */
+    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes), predicted = before + info->total_bytes;
     char a[32], b[32];
     char size[48] = "";
     if (!app_is_recommender(name)) {

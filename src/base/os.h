@@ -66,6 +66,9 @@ size_t trmi_os_thread_bytes(void);
 /* Resident bytes of this process: the most so far, and now. */
 int64_t trmi_os_peak_bytes(void);
 int64_t trmi_os_resident_bytes(void);
+/* Of the resident bytes, what other processes count for that have the same shared memory: of what n ranks share and
+ * touch, (n - 1) / n. 0 where the kernel does not say; milliseconds. */
+int64_t trmi_os_shared_bytes(void);
 /* "$XDG_CACHE_HOME/trireme" or "$HOME/.cache/trireme", made if missing; false without either. */
 bool trmi_os_cache_dir(char *path, size_t size);
 

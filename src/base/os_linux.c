@@ -382,6 +382,26 @@ int64_t trmi_os_resident_bytes(void) {
                : 0;
 }
 
+/* Kilobytes behind `label` in a file of /proc; -1: not there. */
+static long long kilobytes_of(const char *path, const char *label) {
+    char line[128];
+    long long value = -1;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && value < 0 && fgets(line, sizeof line, file) != NULL) {
+        value = strncmp(line, label, strlen(label)) == 0 ? atoll(line + strlen(label)) : value;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return value;
+}
+
+int64_t trmi_os_shared_bytes(void) {
+    long long resident = kilobytes_of("/proc/self/status", "RssShmem:");
+    long long proportional = kilobytes_of("/proc/self/smaps_rollup", "Pss_Shmem:");
+    return proportional >= 0 && resident > proportional ? (resident - proportional) * 1024 : 0;
+}
+
 bool trmi_os_cache_dir(char *path, size_t size) {
     const char *base = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");

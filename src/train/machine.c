@@ -98,5 +98,6 @@ void trm_machine_ask(trm_machine *out) {
 int64_t trm_peak_bytes(void) { return trmi_os_peak_bytes(); }
 
 int64_t trm_resident_bytes(void) { return trmi_os_resident_bytes(); }
+int64_t trm_shared_bytes(void) { return trmi_os_shared_bytes(); }
 
 double trm_now_seconds(void) { return trmi_os_now(); }
