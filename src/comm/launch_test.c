@@ -161,9 +161,11 @@ static void failures_end_the_others_and_are_named(void **state) {
     assert_true(has(&all.say, "rank 1 died of signal 9 (Killed)"));
     forget(&all);
     /* the cause, not those who only noticed it (exit code 5: a peer failed) */
-    result = launch("if [ $RANK_ID = 2 ]; then touch ../about; sleep 0.03; exit 7; fi; "
-                    "if [ $RANK_ID = 0 ]; then until [ -e ../about ]; do sleep 0.01; done; exit 5; fi; sleep 30",
-                    3, &all, NULL);
+    char script[400];
+    snprintf(script, sizeof script, "if [ $RANK_ID = 2 ]; then touch %s/about; sleep 0.03; exit 7; fi; "
+             "if [ $RANK_ID = 0 ]; then until [ -e %s/about ]; do sleep 0.01; done; exit 5; fi; sleep 30",
+             directory, directory);
+    result = launch(script, 3, &all, NULL);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 7);
     forget(&all);
@@ -228,7 +230,7 @@ static void the_look_for_orphans_finds_them(void **state) {
 
 static void grandchildren_do_not_outlive_the_job(void **state) {
     spoken all;
-    char script[256];
+    char script[400];
     sprintf(script, "sleep 7%d & setsid sleep 7%d & sleep 0.1; exit 0", getpid(), getpid());
     char mark[32];
     sprintf(mark, "7%d", getpid());
@@ -237,8 +239,8 @@ static void grandchildren_do_not_outlive_the_job(void **state) {
     assert_true(nobody_left(mark));
     forget(&all);
     /* those that ignore SIGTERM are killed after the grace */
-    sprintf(script, "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e ../deaf ]; do sleep 0.01; done; exit 1; fi; "
-                    "touch ../deaf; sleep 7%d; sleep 7%d", getpid(), getpid());
+    snprintf(script, sizeof script, "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e %s/deaf ]; do sleep 0.01; done; "
+             "exit 1; fi; touch %s/deaf; sleep 7%d; sleep 7%d", directory, directory, getpid(), getpid());
     result = launch(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
     assert_int_equal(result.exit_code, 2);
     assert_true(result.seconds < 8);
