@@ -62,6 +62,24 @@ TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, 
                                                    trm_ps_see_row see, void *context,
                                                    trm_error *err);
 
+/* ---- running servers ---------------------------------------------------------------------------
+ */
+
+/* Takes over the tables that the servers have been told of, so that a client that knows none (of
+ * worker -1, say) can ask about them: 0 to *count - 1.   errors  as trm_ps_client_table */
+TRM_API TRM_MUST_USE trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count,
+                                                    trm_error *err);
+/* Options and number of slots of a table of this client; NULL if there is none. */
+TRM_API const trm_table_options *trm_ps_client_table_options(const trm_ps_client *client,
+                                                             int32_t table, int32_t *slots);
+/* As trm_ps_row, and whose push changed the row last (several when their sum did; none when that
+ * was more than 2048 pushes ago, or in the server's life before, without logs). `writers` may be
+ * NULL, then writer_count too. */
+TRM_API TRM_MUST_USE trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key,
+                                                 trm_row_info *info, float *values, float *slots,
+                                                 trm_ps_writer writers[TRM_PS_WRITERS],
+                                                 int32_t *writer_count, trm_error *err);
+
 /* ---- forecast ---------------------------------------------------------------------------------
  */
 

@@ -1,7 +1,6 @@
 /* `ps inspect` and `ps export`: what parameter servers have kept in a folder. */
-#include "app/app.h"
+#include "app/cmd_ps.h"
 
-#include "trireme/ps_tools.h"
 #include "trireme/save.h"
 #include "trireme/save_files.h"
 
@@ -9,9 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
-static const char *rule_name(trm_row_rule rule) {
+const char *app_ps_rule_name(trm_row_rule rule) {
     static const char *const names[] = {"?",    "sgd",       "momentum", "adagrad", "rowwise_adagrad",
                                         "adam", "lazy_adam", "ftrl"};
     return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
@@ -58,13 +58,13 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
             continue;
         }
         app_say("  %-32s %12lld rows of %d x %s, %s, %d slots\n", o->name, (long long)rows, o->width,
-                trm_dtype_name(o->dtype), rule_name(o->optimizer.rule), slots);
+                trm_dtype_name(o->dtype), app_ps_rule_name(o->optimizer.rule), slots);
         app_json_open();
         app_json_text("table", o->name);
         app_json_int("rows", rows);
         app_json_int("width", o->width);
         app_json_text("dtype", trm_dtype_name(o->dtype));
-        app_json_text("rule", rule_name(o->optimizer.rule));
+        app_json_text("rule", app_ps_rule_name(o->optimizer.rule));
         app_json_int("slots", slots);
         app_json_int("cut", i.cut);
         app_json_int("global_step", i.global_step);
@@ -90,12 +90,13 @@ static void say_numbers(const char *what, const float *values, int32_t count) {
     app_say("%s\n", count == 0 ? " none" : "");
 }
 
-static void say_writers(const trm_ps_folder *folder) {
-    trm_ps_writer writers[TRM_PS_WRITERS];
-    int64_t total;
-    int32_t count = trm_ps_folder_writers(folder, writers, &total);
-    app_say("  %lld pushes of the logs changed it%s\n", (long long)total,
-            count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
+static void say_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
+    if (total != NULL) {
+        app_say("  %lld pushes of the logs changed it%s\n", (long long)*total,
+                count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
+    } else {
+        app_say("  changed last %s\n", count > 0 ? "by" : "by a push that is no longer remembered");
+    }
     app_json_open_array("last_writers");
     for (int32_t i = 0; i < count; i++) {
         const trm_ps_writer *w = &writers[i];
@@ -111,8 +112,38 @@ static void say_writers(const trm_ps_folder *folder) {
     app_json_close_array();
 }
 
+void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
+                    const float *values, const float *slots, const trm_ps_writer *writers, int32_t count,
+                    const int64_t *total) {
+    char when[32] = "";
+    time_t at = info->last_time;
+    struct tm parts;
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
+    app_say("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table->name,
+            (unsigned long long)info->key, info->count, info->version, info->last_tick, when,
+            info->spilled ? ", spilled" : "");
+    app_json_open();
+    app_json_text("table", table->name);
+    app_json_int("key", (int64_t)info->key);
+    app_json_int("updates", info->count);
+    app_json_int("version", info->version);
+    app_json_int("last_tick", info->last_tick);
+    app_json_int("last_time", info->last_time);
+    app_json_real("score", info->score);
+    say_numbers("values", values, table->width);
+    say_numbers("slots", slots, slot_count);
+    say_writers(writers, count, total);
+    app_json_close();
+}
+
+trm_status app_ps_no_row(const char *table, uint64_t key, trm_error *err) {
+    return app_fail(err, TRM_INVALID,
+                    "table '%s' has no row of key %llu: it was never pushed, not admitted, or has left",
+                    table, (unsigned long long)key);
+}
+
 static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint64_t key, trm_error *err) {
-    int64_t rows;
+    int64_t rows, total;
     int32_t slots, number = find_table(folder, table);
     const trm_table_options *o = trm_ps_folder_table(folder, number, &rows, &slots);
     float *values = calloc((size_t)o->width, sizeof *values);
@@ -122,34 +153,22 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
                             ? app_fail(err, TRM_NOMEM, "no memory for a row")
                             : trm_ps_folder_row(folder, number, key, &info, values, slot, err);
     if (status == TRM_END) {
-        status = app_fail(err, TRM_INVALID,
-                          "table '%s' has no row of key %llu: it was never pushed, not admitted, or has left",
-                          table, (unsigned long long)key);
+        status = app_ps_no_row(table, key, err);
     }
     if (status == TRM_OK) {
-        char when[32] = "";
-        time_t at = info.last_time;
-        struct tm parts;
-        strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
-        app_say("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table,
-                (unsigned long long)key, info.count, info.version, info.last_tick, when,
-                info.spilled ? ", spilled" : "");
-        app_json_open();
-        app_json_text("table", table);
-        app_json_int("key", (int64_t)key);
-        app_json_int("updates", info.count);
-        app_json_int("version", info.version);
-        app_json_int("last_tick", info.last_tick);
-        app_json_int("last_time", info.last_time);
-        app_json_real("score", info.score);
-        say_numbers("values", values, o->width);
-        say_numbers("slots", slot, slots);
-        say_writers(folder);
-        app_json_close();
+        trm_ps_writer writers[TRM_PS_WRITERS];
+        int32_t count = trm_ps_folder_writers(folder, writers, &total);
+        app_ps_say_row(o, slots, &info, values, slot, writers, count, &total);
     }
     free(values);
     free(slot);
     return status;
+}
+
+/* A folder, or else HOST:PORT,... of servers that run. */
+static bool names_servers(const char *path) {
+    struct stat info;
+    return stat(path, &info) != 0 && strchr(path, ':') != NULL;
 }
 
 int app_run_ps_inspect(app_context *app) {
@@ -160,6 +179,10 @@ int app_run_ps_inspect(app_context *app) {
     trm_status status = o->key == NULL ? TRM_OK : read_key(o->key, &key, &err);
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
+    }
+    if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
+        status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key, &err);
+        return status == TRM_OK ? 0 : app_report(&err);
     }
     if (status == TRM_OK) {
         status = open_folder(app, o->key == NULL ? NULL : &key, &folder, &err);

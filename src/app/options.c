@@ -321,6 +321,7 @@ static const app_flag PS[] = {
     {"key", APP_TEXT, OPTION(key), "K", "inspect: one row of it, its slots, counts and last writers", 0, 0},
     {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
     {"output", APP_TEXT, OPTION(output), "FILE", "export: .npz or .safetensors", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "inspect: the secret of the running job, needed beyond loopback", 0, 0},
 };
 GROUP(ps, "Parameter servers", PS);
 

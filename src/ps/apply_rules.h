@@ -2,9 +2,9 @@
  * by apply_rows.h, which defines V, LOAD, STORE, SQRT, MINIMUM, MAXIMUM, SET, MADD and RULE (the
  * name). No guard.
  *
- * Operators work on floats and on vectors alike (GCC's and Clang's vector types). Where two products
- * are added, MADD(a, b, c) = a b + c says which of them is fused: a row learns the same bits in every
- * loop into which its rule is inlined. */
+ * Operators work on floats and on vectors alike (GCC's and Clang's vector types). Where two
+ * products are added, MADD(a, b, c) = a b + c says which of them is fused: a row learns the same
+ * bits in every loop into which its rule is inlined. */
 
 static inline V RULE(gradient)(const float *w, const float *g, const trmi_apply_args *a) {
     return MADD(LOAD(w), SET(a->optimizer.weight_decay), LOAD(g) * a->gradient_scale);

@@ -47,8 +47,10 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
 
 trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
     if (table < 0 || (uint32_t)table >= client->table_count || rows < 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "a cache of %lld rows for table %d of %u: rows of a declared table expected",
-                         (long long)rows, table, client->table_count);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "a cache of %lld rows for table %d of %u: rows of a declared table expected",
+            (long long)rows, table, client->table_count);
     }
     if (rows == 0 || client->caches[table] != NULL) {
         return TRM_OK;
@@ -73,38 +75,6 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
         trmi_table_stats_add(&sum, &one);
     }
     *out = sum;
-    return TRM_OK;
-}
-
-trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
-                      float *values, float *slots, trm_error *err) {
-    if (table < 0 || (uint32_t)table >= client->table_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "table %d of %u", table, client->table_count);
-    }
-    uint32_t shard =
-        trmi_shard_of_row(&client->tables[table].placement, key, client->servers, client->shards);
-    trmi_ps_note note = {.value = {TRMI_ORDER_ROW, table, (int64_t)key}};
-    trmi_row_layout layout;
-    TRMI_TRY(trmi_client_order(client, &client->peers[shard / client->shards], TRMI_PS_CONTROL,
-                               &note, NULL, NULL, 0, err));
-    trmi_row_layout_make(&client->tables[table], &layout);
-    size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
-    if (client->order_trailer_bytes == 0) {
-        return TRM_END;
-    }
-    if (client->order_trailer_bytes != sizeof *info + value_bytes + slot_bytes) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a row of %zu bytes", client->order_trailer_bytes);
-    }
-    const uint8_t *from = client->order_trailer;
-    if (info != NULL) {
-        memcpy(info, from, sizeof *info);
-    }
-    if (values != NULL) {
-        memcpy(values, from + sizeof *info, value_bytes);
-    }
-    if (slots != NULL) {
-        memcpy(slots, from + sizeof *info + value_bytes, slot_bytes);
-    }
     return TRM_OK;
 }
 
@@ -137,7 +107,9 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         TRMI_TRY(trmi_client_rest(client, err));
         return TRM_PENDING;
     }
-    if (client->resting && client->mode == TRM_PS_SYNC) { /* so that it is one sum late at most, not one more each time */
+    if (client->resting &&
+        client->mode ==
+            TRM_PS_SYNC) { /* so that it is one sum late at most, not one more each time */
         TRMI_TRY(trm_ps_flush(client, err));
     }
     client->resting = false;

@@ -11,7 +11,7 @@
 #include "trireme/ps.h"
 
 enum {
-    TRMI_PS_VERSION = 2, /* 2: pushes name their samples */
+    TRMI_PS_VERSION = 3, /* 2: pushes name their samples; 3: rows with their last writers */
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,

@@ -37,17 +37,18 @@ typedef struct trmi_ps_link {
 /* Orders of control messages: note.value[0]. */
 typedef enum trmi_order {
     TRMI_ORDER_STATS = 1, /* 1: table                    answer: trm_table_stats */
-    TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats */
+    TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
     TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
     TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
     TRMI_ORDER_BYE,       /* 1: only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
-    TRMI_ORDER_LEASE,  /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
-                          or 6: one to keep, 7: its begin
-                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
-                              6: book */
-    TRMI_ORDER_WORKERS /* answer: trm_ps_worker[] */
+    TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
+                         or 6: one to keep, 7: its begin
+                             answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
+                             6: book */
+    TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
+    TRMI_ORDER_TABLES   /* 1: number               answer: 1: how many; trm_table_options, name */
 } trmi_order;
 
 struct trmi_request {

@@ -130,17 +130,40 @@ static void run_row(trmi_runner *runner, trmi_request *r) {
         return;
     }
     trm_row_info info;
+    trm_ps_writer writers[TRM_PS_WRITERS];
     size_t bytes = sizeof info + 4 * (size_t)(table->layout.width + table->layout.slot_count);
-    uint8_t *out = trmi_alloc(bytes);
+    uint8_t *out = trmi_alloc(bytes + sizeof writers);
     float *values = out == NULL ? NULL : (float *)(void *)(out + sizeof info);
     if (out != NULL &&
         trmi_row_table_peek(table, key, &info, values, values + table->layout.width)) {
+        size_t count = (size_t)trmi_shard_writers(runner->shard, info.last_tick, writers);
         memcpy(out, &info, sizeof info);
+        memcpy(out + bytes, writers, count * sizeof *writers);
         r->trailer = out;
-        r->trailer_bytes = bytes;
+        r->trailer_bytes = bytes + count * sizeof *writers;
         return;
     }
     trmi_free(out);
+}
+
+/* What a table was declared as; nothing for a number that none has. */
+static void order_tables(const trm_ps_server *server, trmi_request *r) {
+    int64_t number = r->note.value[1];
+    r->note.value[1] = server->table_count;
+    if (number < 0 || number >= (int64_t)server->table_count) {
+        return;
+    }
+    trm_table_options options = server->tables[number];
+    size_t name_bytes = strlen(options.name) + 1;
+    r->trailer = trmi_alloc(sizeof options + name_bytes);
+    if (r->trailer == NULL) {
+        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to describe a table");
+        return;
+    }
+    memcpy(r->trailer + sizeof options, options.name, name_bytes);
+    options.name = NULL;
+    memcpy(r->trailer, &options, sizeof options);
+    r->trailer_bytes = sizeof options + name_bytes;
 }
 
 /* Those that push: a worker that has only joined is not yet one. */
@@ -391,6 +414,9 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     case TRMI_ORDER_LEASE:
         trmi_server_lease_take(server, r);
+        break;
+    case TRMI_ORDER_TABLES:
+        order_tables(server, r);
         break;
     case TRMI_ORDER_STOP:
         atomic_store(&server->stop_asked, true);

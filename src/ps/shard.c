@@ -35,6 +35,7 @@ void trmi_shard_destroy(trmi_shard *shard) {
     trmi_account_free(&shard->account, shard->tables, TRMI_PS_TABLES_MAX * sizeof *shard->tables);
     trmi_account_free(&shard->account, shard->windows,
                       (size_t)shard->window_capacity * sizeof *shard->windows);
+    trmi_account_free(&shard->account, shard->recent, TRMI_RECENT_WRITERS * sizeof *shard->recent);
     trmi_account_free(&shard->account, shard->spans,
                       (size_t)shard->span_capacity * sizeof *shard->spans);
     trmi_free(shard);
@@ -183,6 +184,34 @@ static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     }
 }
 
+/* Every row says at which tick it changed last: so a list of ticks is enough for all of them. */
+static void remember(trmi_shard *shard, const trmi_push *push) {
+    if (shard->recent == NULL) {
+        shard->recent =
+            trmi_account_alloc(&shard->account, TRMI_RECENT_WRITERS * sizeof *shard->recent);
+    }
+    for (uint32_t i = 0; i < push->id_count && shard->recent != NULL; i++) {
+        const trmi_push_id *id = &push->ids[i];
+        if (push->marks != NULL && (push->marks[i].flags & TRMI_MARK_APART) != 0) {
+            continue;
+        }
+        shard->recent[shard->recent_count++ % TRMI_RECENT_WRITERS] =
+            (trm_ps_writer){id->worker, id->incarnation, id->sequence, shard->tick, push->time};
+    }
+}
+
+int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
+                           trm_ps_writer out[TRM_PS_WRITERS]) {
+    int32_t count = 0;
+    for (int64_t back = 1; back <= shard->recent_count && back <= TRMI_RECENT_WRITERS; back++) {
+        const trm_ps_writer *w = &shard->recent[(shard->recent_count - back) % TRMI_RECENT_WRITERS];
+        if (w->tick == tick && count < TRM_PS_WRITERS) {
+            out[count++] = *w;
+        }
+    }
+    return count;
+}
+
 static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (!trmi_push_counts(push)) {
@@ -190,6 +219,7 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
     }
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
+    remember(shard, push);
     if (shard->watch != NULL) {
         look_for_key(shard, push);
     }

@@ -37,7 +37,7 @@ typedef struct trmi_span {
     int64_t begin, end;
 } trmi_span;
 
-enum { TRMI_WINDOW_PUSHES = 64 };
+enum { TRMI_WINDOW_PUSHES = 64, TRMI_RECENT_WRITERS = 2048 };
 
 typedef struct trmi_push_id {
     uint32_t worker, incarnation;
@@ -101,8 +101,10 @@ typedef struct trmi_shard {
     int64_t clock;
     int64_t applied, repeated; /* pushes, by this process */
     trmi_shard_log log;
-    trmi_watch *watch; /* NULL = nobody looks */
-    trm_error broken;  /* status TRM_OK, or why this shard serves no more */
+    trmi_watch *watch;     /* NULL = nobody looks */
+    trm_ps_writer *recent; /* the last TRMI_RECENT_WRITERS that changed anything; NULL = no room */
+    int64_t recent_count;  /* of all */
+    trm_error broken;      /* status TRM_OK, or why this shard serves no more */
 } trmi_shard;
 
 /* errors  NOMEM */
@@ -127,6 +129,9 @@ trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *mark,
 trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *mark, trm_error *err);
 /* Whether a push would be applied (TRM_OK), has been (TRM_END), or is refused. */
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err);
+/* Whose push was tick number `tick` (several: their sum was), as far as is remembered; how many. */
+int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
+                           trm_ps_writer out[TRM_PS_WRITERS]);
 /* Last incarnation of a worker, 0 if it was never here. */
 uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker);
 /* Puts a window from a checkpoint in place. */

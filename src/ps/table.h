@@ -57,11 +57,11 @@ typedef struct trmi_row_table {
 
     uint32_t sweep_page, sweep_bucket;
     uint32_t cold_page, cold_bucket; /* of `spilled` */
-    uint64_t samples;         /* counter of random picks */
-    int64_t pressed;          /* rows that had to go since the level last rose */
-    void *record;             /* one scratch record */
-    float *values, *gradient; /* scratch rows */
-    int32_t *missing;         /* scratch list of positions, TRMI_LOOKUP_KEYS */
+    uint64_t samples;                /* counter of random picks */
+    int64_t pressed;                 /* rows that had to go since the level last rose */
+    void *record;                    /* one scratch record */
+    float *values, *gradient;        /* scratch rows */
+    int32_t *missing;                /* scratch list of positions, TRMI_LOOKUP_KEYS */
     trm_table_stats stats;
 } trmi_row_table;
 

@@ -1,0 +1,152 @@
+/* `ps inspect HOST:PORT`: what running parameter servers hold. They are read as an evaluator reads
+ * them: nobody waits for it, nothing changes. */
+#include "app/cmd_ps.h"
+
+#include "trireme/cluster.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SERVERS_MAX = 1024, WORKERS_SHOWN = 256 };
+static const double patience_seconds = 10;
+
+static trm_status connect_all(const app_options *o, char *addresses, trm_ps_client **out, trm_error *err) {
+    const char *list[SERVERS_MAX];
+    uint8_t token[TRM_TOKEN_BYTES];
+    trm_ps_client_options options = {
+        .addresses = list, .worker = -1, .timeout_seconds = patience_seconds, .ring_bytes = 1 << 20};
+    for (char *rest = addresses; rest != NULL && options.servers < SERVERS_MAX;) {
+        char *comma = strchr(rest, ',');
+        list[options.servers++] = rest + strspn(rest, " ");
+        rest = comma == NULL ? NULL : comma + 1;
+        if (comma != NULL) {
+            *comma = '\0';
+        }
+    }
+    if (o->token_file != NULL) {
+        trm_status status = trm_token_read(o->token_file, token, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+        options.token = token;
+    }
+    return trm_ps_client_create(&options, out, err);
+}
+
+static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *err) {
+    int32_t slots;
+    const trm_table_options *o = trm_ps_client_table_options(client, number, &slots);
+    trm_table_stats s;
+    trm_status status = trm_ps_table_get_stats(client, number, &s, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    app_say("  %-32s %12lld rows of %d x %s, %s, %d slots; %.1f MB, %lld spilled\n", o->name, (long long)s.rows,
+            o->width, trm_dtype_name(o->dtype), app_ps_rule_name(o->optimizer.rule), slots,
+            (double)s.bytes * 1e-6, (long long)s.spilled_rows);
+    app_say("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld evicted\n", "",
+            (long long)s.reads, (long long)s.updates, (long long)s.created, (long long)s.refused,
+            (long long)s.expired, (long long)s.evicted);
+    app_json_open();
+    app_json_text("table", o->name);
+    app_json_int("rows", s.rows);
+    app_json_int("width", o->width);
+    app_json_text("dtype", trm_dtype_name(o->dtype));
+    app_json_text("rule", app_ps_rule_name(o->optimizer.rule));
+    app_json_int("slots", slots);
+    app_json_int("bytes", s.bytes);
+    app_json_int("spilled_rows", s.spilled_rows);
+    app_json_int("reads", s.reads);
+    app_json_int("updates", s.updates);
+    app_json_int("created", s.created);
+    app_json_int("refused", s.refused);
+    app_json_int("expired", s.expired);
+    app_json_int("evicted", s.evicted);
+    app_json_int("no_room", s.no_room);
+    app_json_close();
+    return TRM_OK;
+}
+
+static trm_status tell_workers(trm_ps_client *client, trm_error *err) {
+    trm_ps_worker workers[WORKERS_SHOWN];
+    int32_t count;
+    trm_status status = trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
+    for (int32_t i = 0; status == TRM_OK && i < count && i < WORKERS_SHOWN; i++) {
+        const trm_ps_worker *w = &workers[i];
+        app_say("  worker %d (incarnation %d): %lld batches, %s, silent for %.1f s\n", w->worker, w->incarnation,
+                (long long)w->batches, w->active ? "at work" : "gone or resting", w->silent_seconds);
+        app_json_open();
+        app_json_int("worker", w->worker);
+        app_json_int("incarnation", w->incarnation);
+        app_json_int("batches", w->batches);
+        app_json_bool("active", w->active);
+        app_json_real("silent_seconds", w->silent_seconds);
+        app_json_close();
+    }
+    return status;
+}
+
+static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, trm_error *err) {
+    int32_t slot_count, writer_count = 0;
+    const trm_table_options *o = trm_ps_client_table_options(client, number, &slot_count);
+    float *values = calloc((size_t)o->width, sizeof *values);
+    float *slots = calloc((size_t)slot_count + 1, sizeof *slots);
+    trm_row_info info;
+    trm_ps_writer writers[TRM_PS_WRITERS];
+    trm_status status = values == NULL || slots == NULL
+                            ? app_fail(err, TRM_NOMEM, "no memory for a row")
+                            : trm_ps_audit_row(client, number, key, &info, values, slots, writers,
+                                               &writer_count, err);
+    if (status == TRM_END) {
+        status = app_ps_no_row(o->name, key, err);
+    } else if (status == TRM_OK) {
+        app_ps_say_row(o, slot_count, &info, values, slots, writers, writer_count, NULL);
+    }
+    free(values);
+    free(slots);
+    return status;
+}
+
+static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers, const uint64_t *key,
+                       trm_error *err) {
+    int32_t count, slots, found = -1;
+    trm_status status = trm_ps_client_adopt(client, &count, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    for (int32_t t = 0; o->table != NULL && t < count; t++) {
+        found = strcmp(trm_ps_client_table_options(client, t, &slots)->name, o->table) == 0 ? t : found;
+    }
+    if (o->table != NULL && found < 0) {
+        return app_fail(err, TRM_INVALID, "%s: no table '%s' among the %d that there are", servers, o->table,
+                        count);
+    }
+    if (key != NULL) {
+        return tell_row(client, found, *key, err);
+    }
+    trm_ps_client_stats stats;
+    status = tell_workers(client, err);
+    trm_ps_client_get_stats(client, &stats);
+    app_say("%s: %d tables, global step %lld\n", servers, count, (long long)stats.global_step);
+    for (int32_t t = 0; t < count && status == TRM_OK; t++) {
+        if (found < 0 || t == found) {
+            status = tell_table(client, t, err);
+        }
+    }
+    return status;
+}
+
+trm_status app_ps_inspect_servers(app_context *app, const char *addresses, const uint64_t *key,
+                                  trm_error *err) {
+    const app_options *o = &app->o;
+    trm_ps_client *client;
+    char *copy = strdup(addresses);
+    trm_status status =
+        copy == NULL ? app_fail(err, TRM_NOMEM, "no memory") : connect_all(o, copy, &client, err);
+    if (status == TRM_OK) {
+        status = tell(client, o, addresses, key, err);
+        trm_ps_client_destroy(client);
+    }
+    free(copy);
+    return status;
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# ps inspect of servers that run: their tables, workers, a row with who changed it last; the job does not notice.
+. "$(dirname "$0")/common.sh"
+trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
+export OMP_NUM_THREADS=1
+read -r p0 p1 w0 < <(python3 -c 'import socket
+s = [socket.socket() for _ in range(3)]
+[x.bind(("127.0.0.1", 0)) for x in s]
+print(*[x.getsockname()[1] for x in s])')
+servers=127.0.0.1:$p0,127.0.0.1:$p1
+job="train widedeep --data synth --synth-train 4000 --synth-test 100 --table-rows 300 --batch-size 64 --steps 100000
+    --ps_hosts=$servers --worker_hosts=127.0.0.1:$w0 --output run"
+for task in ps:0 ps:1 worker:0; do
+    # shellcheck disable=SC2086
+    "$trireme" $job --job_name="${task%:*}" --task_index="${task#*:}" > "$task.out" 2> "$task.err" &
+done
+for ((i = 0; i < 200; i++)); do
+    "$trireme" ps inspect "$servers" --json > tables.txt 2> err.txt && grep -q '"table":.*"updates":[1-9]' tables.txt && break
+    sleep 0.1
+done
+grep -q '"worker":0,"incarnation":[0-9]*,"batches":[1-9][0-9]*,"active":true' tables.txt || fail "workers: $(cat tables.txt err.txt)"
+# The first checkpoint, taken at the first step, says which rows there are.
+table=$(python3 -c 'import json
+t = [json.loads(l) for l in open("tables.txt") if "\"table\"" in l]
+print(max(t, key=lambda x: x["rows"])["table"])')
+for ((i = 0; i < 100; i++)); do
+    "$trireme" ps export run/ps --table "$table" --output rows.safetensors > export.txt 2>&1 && break
+    sleep 0.2
+done
+key=$(python3 -c 'import json, struct
+data = open("rows.safetensors", "rb").read()
+size, = struct.unpack("<Q", data[:8])
+begin, end = json.loads(data[8:8 + size])["keys"]["data_offsets"]
+print(*struct.unpack("<Q", data[8 + size + begin:8 + size + begin + 8]))') || fail "no rows: $(cat export.txt)"
+"$trireme" ps inspect "$servers" --table "$table" --key "$key" > row.txt 2> err.txt
+grep -q "^$table, key $key: [1-9][0-9]* updates" row.txt || fail "row: $(cat row.txt err.txt)"
+"$trireme" ps inspect "$servers" --table "$table" --key "$key" --json |
+    grep -q '"last_writers":\[{"worker":0,"incarnation":[0-9]*,"sequence":[1-9][0-9]*,"tick":[1-9]' || fail "no last writer"
+expect 2 "no table 'nothing' among the" ps inspect "$servers" --table nothing
+expect 2 "has no row of key 18446744073709551615" ps inspect "$servers" --table "$table" --key 18446744073709551615
+expect 2 "is configured as server 0 of 2" ps inspect "127.0.0.1:$p0"
+kill -0 %3 2> /dev/null || fail "the worker has ended: $(tail -n 3 worker:0.err)"
+exit $failed
