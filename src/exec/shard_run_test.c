@@ -199,6 +199,7 @@ static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum =
 static void images_bit_for_bit(void **state) {
     (void)state;
     try_bits(images, 1, (int)trials(16), momentum, TRM_PRECISION_FP32);
+    assert_true(plans_with_repeats > trials(16) / 2);
 }
 static void images_with_groups_and_ignored_labels_bit_for_bit(void **state) {
     (void)state;

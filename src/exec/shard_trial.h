@@ -123,7 +123,9 @@ static inline void rank_main(rank_context *context, trm_comm *comm) {
     o->status = run(&all->trial, comm, o, &o->error);
 }
 
-/* A legal strategy for every forward operator, drawn at random. */
+static int plans_with_repeats; /* drawn so far */
+
+/* A legal strategy for every forward operator, drawn at random; its result kept, or made again in backward. */
 static inline void draw_plan(trial *t, uint64_t seed) {
     trm_error err;
     trm_graph *g, *training;
@@ -142,6 +144,9 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
     plan->digest = trmi_shard_digest(training);
     uint64_t counter = 0;
+    bool *can = calloc((size_t)training->ops_count, sizeof *can);
+    assert_true(can != NULL);
+    trmi_shard_repeatable(training, can);
     for (int64_t i = 1; i < training->ops_count; i++) {
         const trmi_op *op = &training->ops[i];
         trmi_strategy *list;
@@ -154,11 +159,16 @@ static inline void draw_plan(trial *t, uint64_t seed) {
         const char *only = getenv("TRIREME_SHARD_ONLY"); /* one operator's line, to find who is wrong */
         if (only != NULL ? strcmp(only, op->name) == 0 : bits % 8 != 0) { /* the rest follows */
             CHECK_OK(trmi_shard_plan_set(plan, op->name, list[(bits >> 8) % (uint32_t)count].letters, false, NULL, &err), err);
+            static const trmi_again ways[] = {TRMI_AGAIN_RULE, TRMI_AGAIN_NO, TRMI_AGAIN_YES, TRMI_AGAIN_YES};
+            trmi_again again = ways[bits >> 3 & 3];
+            CHECK_OK(trmi_shard_plan_again(plan, op->name, again == TRMI_AGAIN_YES && !can[i] ? TRMI_AGAIN_RULE : again, &err), err);
         }
     }
+    free(can);
     char *text = trmi_shard_plan_text(plan);
     assert_true(text != NULL && strlen(text) < TEXT);
     strcpy(t->plan, text);
+    plans_with_repeats += strstr(text, " again") != NULL;
     trm_string_free(text);
     trmi_shard_plan_destroy(plan);
     trm_graph_destroy(training);
