@@ -2,7 +2,7 @@
 # The commands of docs/from-guide-000.md, as they stand there.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 mkdir "$work/bin" && ln -s "$trireme" "$work/bin/trireme" && PATH=$work/bin:$PATH
 awk '/^```bash$/ {n++; on = 1; next} /^```$/ {on = 0} on {print > ("block" n)}' "$source/docs/from-guide-000.md"
 blocks=$(find . -name 'block*' | grep -c .)

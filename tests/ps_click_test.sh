@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Recommendation models with their tables on servers: the numbers of one device, from the command line.
 . "$(dirname "$0")/common.sh"
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 data="--data clicks --table-rows 1000 --synth-train 10240 --synth-test 2000"
 # shellcheck disable=SC2086
 train() { "$trireme" train $data --steps 10 --json "$@" 2> err || fail "$*: $(tail -n 3 err)"; }
@@ -37,8 +37,9 @@ for mode in sync staleness=2; do
 import json, sys
 done = [json.loads(l) for l in open("lent.json") if '"done"' in l][-1]
 batches, sync = 2 * 8192 // 256, sys.argv[1] == "sync"
-assert done["least_updates"] == done["most_updates"] == done["global_step"], done
-assert batches / 3 <= done["global_step"] <= batches if sync else done["global_step"] == batches, done
+# Synchronous sums are of one to three workers' batches, and not of the same ones on each server (train/remote_test: samples).
+least, most = done["least_updates"], done["most_updates"]
+assert batches / 3 <= least <= most <= batches if sync else least == most == done["global_step"] == batches, done
 assert (done["cached_keys"] == 0) == sync and done["cached_keys"] < done["unique_keys"] < done["lookups"], done
 END
 done

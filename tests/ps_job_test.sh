@@ -3,7 +3,7 @@
 # servers give one device's numbers; what is wrong is said.
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 data="--data synth --synth-train 400 --synth-test 60"
 
 # ---- all roles on this machine, against one device with the whole batch

@@ -193,6 +193,26 @@ static trm_status resolve(role *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Trainers that this host shares: each takes its part of the CPUs, unless it was told how many. */
+static void share_cpus(role *r) {
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    const char *mine = trm_cluster_task_address(r->cluster, me->role, me->task_index);
+    static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
+    int32_t here = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int32_t t = 0; mine != NULL && t < trm_cluster_task_count(r->cluster, trainers[i]); t++) {
+            const char *other = trm_cluster_task_address(r->cluster, trainers[i], t), *colon = strrchr(mine, ':');
+            size_t host = colon == NULL ? strlen(mine) : (size_t)(colon - mine) + 1;
+            here += other != NULL && strncmp(other, mine, host) == 0;
+        }
+    }
+    trm_machine machine;
+    trm_machine_ask(&machine);
+    if (r->app->o.threads == 0 && here > 1) {
+        r->app->o.threads = machine.cores > here ? machine.cores / here : 1;
+    }
+}
+
 /* make_estimator has checked it. */
 static void set_table(void *context, trm_table_options *options) {
     (void)!app_table_flag(((const role *)context)->app->o.tables, options, NULL);
@@ -370,6 +390,9 @@ static int run_role(app_context *app) {
     app_settle_data(app);
     trm_status status = app_set_context(app, &err);
     status = status == TRM_OK ? resolve(&r, &err) : status;
+    if (status == TRM_OK) {
+        share_cpus(&r);
+    }
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
     code = status != TRM_OK ? app_report(&err) : app->o.check || app->o.dry_run ? tell_plan(&r) : play(&r);
     trm_estimator_destroy(r.estimator);
@@ -425,9 +448,11 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
-    int32_t again = (int32_t)o->restarts;
+    int32_t again = (int32_t)o->restarts, workers = (int32_t)(o->ranks > 0 ? o->ranks : 1);
+    trm_machine machine;
+    trm_machine_ask(&machine);
     const trm_launch_role roles[] = {
-        {.role = TRM_ROLE_WORKER, .count = (int32_t)(o->ranks > 0 ? o->ranks : 1), .restarts = again},
+        {.role = TRM_ROLE_WORKER, .count = workers, .restarts = again},
         {.role = TRM_ROLE_PS, .count = (int32_t)o->servers, .restarts = again},
         {.role = TRM_ROLE_EVALUATOR, .count = o->evaluator, .restarts = again}};
     const trm_launch_options options = {.command = command,
@@ -435,7 +460,11 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                         .directory = o->launch_directory,
                                         .roles = roles,
                                         .role_count = 3,
-                                        .threads = (int32_t)o->threads,
+                                        /* Workers compute; a server that had a CPU of its own would leave it idle. */
+                                        .threads = o->threads > 0           ? (int32_t)o->threads
+                                                   : machine.cores > workers ? machine.cores / workers
+                                                                             : 1,
+                                        .no_binding = true,
                                         .timeout_seconds = o->timeout,
                                         .dry_run = o->dry_run || o->check,
                                         .write = app_write_through};
