@@ -71,6 +71,9 @@ expect 0 "data parallel is as good as optimal" plan resnet50 --batch-size 32 -n 
     --links "$dir/links"
 expect 0 "^classes " plan mlp --classes 20000 --batch-size 4 -n 2 --links guess --no-measure
 
+# The guide's setting on this machine: data parallel, with proof.
+expect 0 "data parallel is as good as optimal" plan resnet50 --batch-size 32 -n 8 --mesh 8 --loss expand --image-size 224 --links guess --no-measure
+
 # Thousands of ranks, from a file of links.
 expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 1024 --json \
     --trace "$dir/trace.json"

@@ -53,7 +53,7 @@ typedef struct trm_optimizer_options {
 
 /* Which gradients travel together. */
 typedef enum trm_bucket_mode {
-    TRM_BUCKET_AUTO, /* the cut that ends first, from measured times (plan/buckets.h) */
+    TRM_BUCKET_AUTO, /* the cut that ends first, from measured times (plan/buckets.h); one where ranks fill the cores */
     TRM_BUCKET_OFF,  /* each gradient by itself */
     TRM_BUCKET_SIZE, /* bucket_bytes or a little more */
     TRM_BUCKET_LIST  /* cut before the gradients of these numbers: MindSpore's all_reduce_fusion_config */
