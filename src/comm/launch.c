@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -37,18 +36,6 @@ typedef struct job_state {
     double drain_time;     /* when only ps were left; 0 before */
     bool drained;          /* ... and told to end */
 } job_state;
-
-void trmi_launch_say(const trmi_launch *launch, const char *format, ...) {
-    char line[1024];
-    if (launch->options->write == NULL) {
-        return;
-    }
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    launch->options->write(launch->options->context, TRM_LAUNCH_SAY, line, strlen(line));
-}
 
 static void say_command(const trmi_launch *launch, const trmi_task_process *task) {
     trmi_text text = {0};

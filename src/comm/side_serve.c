@@ -10,24 +10,10 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]) {
-    snprintf(text, 112, "rank %d (%s pid %d)", rank, side->peers[rank].host,
-             side->peers[rank].pid);
-    return text;
-}
-
-void trmi_side_wake(trmi_side *side) {
-    uint64_t one = 1;
-    if (write(side->wake_fd, &one, sizeof one) < 0) {
-        return; /* full: it is awake anyway */
-    }
-}
 
 /* Rank 0: all others. Other ranks: rank 0. */
 static void tell(trmi_side *side, trmi_frame_type type, const void *payload, size_t bytes) {
