@@ -143,6 +143,11 @@ json export lenet --checkpoint "$work/run" --to safetensors --output "$work/w.sa
 json import lenet --from "$work/w.safetensors" --output "$work/imported"
 json inspect "$work/w.safetensors"
 json data fetch cifar10 --dry-run
+printf 'trireme-plan 1\nmesh 2x2\ngraph 0123456789abcdef\nop fc0.linear0 cc pinned\nop relu0 ..\nstore fc0.weight S0,R\n' > "$work/plan.txt"
+expect 0 "plan: mesh 2x2 (4 ranks), made for graph 0123456789abcdef; 2 operators, 1 of them cut, 1 pinned; 1 stores" inspect "$work/plan.txt"
+json inspect "$work/plan.txt"
+sed -i 's/^op relu0/opp relu0/' "$work/plan.txt"
+expect 3 "plan.txt" inspect "$work/plan.txt"
 json bench train lenet --batch-size 2 --repeats 3
 python3 - "$work/out" << 'END' || fail "bench train: fields"
 import json, sys

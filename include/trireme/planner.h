@@ -87,6 +87,19 @@ typedef struct trm_planner_candidate {
 TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, trm_planner_candidate *about);
 TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file, trm_error *err);
 
+/* What a plan file has in it; no model is needed. */
+typedef struct trm_plan_info {
+    char mesh[128];  /* "2x4", "host=2xlocal=4" */
+    int32_t ranks;
+    uint64_t graph;  /* digest of the graph it was made for; 0: any */
+    int64_t operators, cut, pinned; /* with a line; of them on parts of their work; kept by searches */
+    int64_t stores;  /* parameters and states that are stored in a way of their own */
+} trm_plan_info;
+/* `text` (may be NULL): the plan's own lines, in order.
+ *   owns   *text: caller, trm_string_free
+ *   error  IO, CORRUPT with line, found and expected, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_error *err);
+
 typedef struct trm_simulation_options {
     int32_t largest;      /* ranks, of the scaling tables; 0 = the mesh's */
     double straggler;     /* one rank's operators take so many times longer; 0 = 1 */

@@ -1,14 +1,78 @@
 #include "app/app.h"
 
 #include "trireme/cluster.h"
+#include "trireme/planner.h"
 #include "trireme/save_files.h"
 
+#include <dirent.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 static void print_line(void *context, const char *line) {
     (void)context;
     printf("%s\n", line);
+}
+
+static bool begins_with(const char *path, const char *word) {
+    char begin[32] = "";
+    FILE *file = fopen(path, "rb");
+    size_t length = file != NULL ? fread(begin, 1, sizeof begin - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return length > strlen(word) && strncmp(begin, word, strlen(word)) == 0;
+}
+
+static int tell_plan(const char *path) {
+    trm_error err;
+    trm_plan_info info;
+    char *text = NULL, graph[32];
+    if (trm_plan_read(path, &info, &text, &err) != TRM_OK) {
+        return app_report(&err);
+    }
+    snprintf(graph, sizeof graph, "%016" PRIx64, info.graph);
+    app_say("plan: mesh %s (%d ranks), made for graph %s; %lld operators, %lld of them cut, %lld pinned; %lld stores\n%s",
+            info.mesh, info.ranks, info.graph != 0 ? graph : "(any)", (long long)info.operators, (long long)info.cut,
+            (long long)info.pinned, (long long)info.stores, text);
+    app_json_open();
+    app_json_text("kind", "plan");
+    app_json_text("path", path);
+    app_json_text("mesh", info.mesh);
+    app_json_int("ranks", info.ranks);
+    app_json_text("graph", graph);
+    app_json_int("operators", info.operators);
+    app_json_int("cut", info.cut);
+    app_json_int("pinned", info.pinned);
+    app_json_int("stores", info.stores);
+    app_json_text("text", text);
+    app_json_close();
+    trm_string_free(text);
+    return 0;
+}
+
+/* What parameter servers write: MANIFEST-N.json beside cut-N/server-I-shard-J.full. */
+static bool has_manifest(const char *folder) {
+    DIR *dir = opendir(folder);
+    bool found = false;
+    for (struct dirent *entry; dir != NULL && !found && (entry = readdir(dir)) != NULL;) {
+        found = strncmp(entry->d_name, "MANIFEST-", 9) == 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* The folder of parameter servers that `path` is, or that it is a table shard of; false: neither. */
+static bool table_folder(const char *path, char *folder, size_t size) {
+    const char *file = strrchr(path, '/'), *name = file != NULL ? file + 1 : path;
+    if (strncmp(name, "server-", 7) == 0 && strstr(name, "-shard-") != NULL) {
+        snprintf(folder, size, "%.*s..", (int)(name - path), path); /* beside its cut */
+    } else {
+        snprintf(folder, size, "%s", path);
+    }
+    return has_manifest(folder);
 }
 
 /* A JSON file whose beginning has one of the keys that only rank tables have. */
@@ -37,6 +101,14 @@ int app_run_inspect(app_context *app) {
     const char *path = app->parsed.arguments[0];
     if (is_rank_table(path)) {
         return app_tell_rank_table(app, path);
+    }
+    if (begins_with(path, "trireme-plan ")) {
+        return tell_plan(path);
+    }
+    static char folder[4096];
+    if (table_folder(path, folder, sizeof folder)) {
+        app->parsed.arguments[0] = folder;
+        return app_run_ps_inspect(app);
     }
     const trm_inspect_options options = {.json = app_out.json};
     trm_status status = trm_inspect(path, &options, print_line, NULL, &err);

@@ -45,8 +45,8 @@ const app_command app_commands[] = {
      "trireme import resnet50 --from resnet50.safetensors --classes 1000 --output pretrained",
      {&app_group_common, &app_group_dry_run, &app_group_import, &app_group_click_data, &app_group_network, &app_group_click_model}, app_run_import},
     {"inspect", "PATH", 1, 1, "what a file is and what is in it",
-     "Knows checkpoints, safetensors, ONNX, event files, TFRecord, CIFAR batches, .npy and .npz, and rank tables, by\n"
-     "content. "
+     "Knows checkpoints, safetensors, ONNX, event files, TFRecord, CIFAR batches, .npy and .npz, rank tables, plans and the\n"
+     "tables of parameter servers, by content. "
      "The first fault is named with its place, and the exit code is 3.",
      "trireme inspect runs/a",
      {&app_group_common}, app_run_inspect},

@@ -48,7 +48,7 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
 
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...) {
     int saved_errno = errno;
-    trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT ? TRM_NOSPACE
+    trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT || saved_errno == EFBIG ? TRM_NOSPACE
                         : saved_errno == ENOMEM                        ? TRM_NOMEM
                                                                        : TRM_IO;
     if (err == NULL) {

@@ -218,8 +218,8 @@ static trm_status check_space(trm_checkpoint_writer *writer, trm_error *err) {
     if (free_bytes < needed) {
         errno = ENOSPC;
         return TRMI_FAIL(err, TRM_NOSPACE,
-                         "%s: a checkpoint of step %" PRId64 " needs %.0f MB free (1.2 times its "
-                         "size), %.0f MB are: make room or keep fewer",
+                         "%s: a checkpoint of step %" PRId64 " needs %.1f MB free (1.2 times its "
+                         "size), %.1f MB are: make room or keep fewer",
                          trmi_path_tail(writer->dir), writer->job.info.global_step, needed / 1e6,
                          free_bytes / 1e6);
     }
