@@ -111,7 +111,7 @@ if wanted F06; then
         line=$(grep -h "has waited" out.txt | head -1 | sed 's/.*has waited/waited/')
         kill -CONT "$victim"; sleep 1.5; steps=$(grep -c step: out.txt); sleep 1; more=$(grep -c step: out.txt)
         kill -TERM "$launcher"; ended 20
-        [[ "$line" == *"'gradients "*"'"* || "$line" == *"'parameters'"* ]] && below "$took" 35 && [ "$more" -gt "$steps" ]
+        [[ "$line" == *"rank 1 in "*" #"*"' of '"* ]] && below "$took" 35 && [ "$more" -gt "$steps" ]
         r=$?; row F06 "SIGSTOP rank 1 for more than 30 s, then SIGCONT" "operation, tensor, ranks at 30 s; goes on" "$line" "$took" $r
         begin 3; victim=$(rank_pid 1); begun=$(now); kill -STOP "$victim"; ended 150; took=$(since "$begun")
         grep -qE "waited 120.0 s for rank 1 in|rank 1 .*stopped or hung" out.txt && [ "$code" = 2 ] && below "$took" 140

@@ -204,7 +204,9 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
         p->sums[i] = sums[i];
         sums[i] = p->everyones[i % p->blocks] ? 0 : sums[i];
     }
-    TRMI_TRY(trm_comm_allreduce(p->comm, sums, count, TRM_FLOAT64, TRM_REDUCE_SUM, err));
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM, .tag = "norms of the update"};
+    TRMI_TRY(trm_comm_run(p->comm, &op, err));
     for (int64_t i = 0; i < count; i++) {
         sums[i] = p->everyones[i % p->blocks] ? p->sums[i] : sums[i];
     }
@@ -213,7 +215,9 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
 
 trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     int32_t any = *flag;
-    TRMI_TRY(trm_comm_allreduce(p->comm, &any, 1, TRM_INT32, TRM_REDUCE_MAX, err));
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = &any, .count = 1, .dtype = TRM_INT32,
+                               .reduce = TRM_REDUCE_MAX, .tag = "whether a number is not finite"};
+    TRMI_TRY(trm_comm_run(p->comm, &op, err));
     *flag = any != 0;
     return TRM_OK;
 }

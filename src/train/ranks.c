@@ -36,7 +36,9 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     /* Largest and smallest of both: equal everywhere, or not. */
     int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
     trm_error broken = {.status = TRM_OK};
-    trm_status reached = trm_comm_allreduce(comm, values, 4, TRM_INT64, TRM_REDUCE_MAX, &broken);
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = values, .count = 4, .dtype = TRM_INT64,
+                               .reduce = TRM_REDUCE_MAX, .tag = what};
+    trm_status reached = trm_comm_run(comm, &op, &broken);
     if (status != TRM_OK && status != TRM_END) {
         return status;
     }
@@ -57,21 +59,27 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
 trm_status trmi_model_ask_first(const trm_model *model, bool *answer, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t value = *answer;
+    const trm_collective op = {.kind = TRM_BROADCAST, .recv = &value, .count = 1, .dtype = TRM_INT32,
+                               .tag = "what rank 0 decides"};
     if (comm != NULL) {
-        TRMI_TRY(trm_comm_broadcast(comm, &value, 1, TRM_INT32, 0, err));
+        TRMI_TRY(trm_comm_run(comm, &op, err));
     }
     *answer = value != 0;
     return TRM_OK;
 }
 
-trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err) {
+/* With a name, for who reports that it lasts. */
+static trm_status add(const trm_model *model, void *values, int64_t count, trm_dtype dtype, trm_error *err) {
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = values, .count = count, .dtype = dtype,
+                               .reduce = TRM_REDUCE_SUM, .tag = "metrics"};
     trm_comm *comm = trmi_model_comm(model);
-    return comm == NULL ? TRM_OK
-                        : trm_comm_allreduce(comm, values, count, TRM_FLOAT64, TRM_REDUCE_SUM, err);
+    return comm == NULL ? TRM_OK : trm_comm_run(comm, &op, err);
+}
+
+trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err) {
+    return add(model, values, count, TRM_FLOAT64, err);
 }
 
 trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count, trm_error *err) {
-    trm_comm *comm = trmi_model_comm(model);
-    return comm == NULL ? TRM_OK
-                        : trm_comm_allreduce(comm, values, count, TRM_INT64, TRM_REDUCE_SUM, err);
+    return add(model, values, count, TRM_INT64, err);
 }
