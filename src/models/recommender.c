@@ -3,7 +3,6 @@
 #include "base/error.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- the inputs ------------------------------------------------------------------------------- */
 
@@ -116,32 +115,4 @@ trm_node trmi_click_linear(trm_graph *g, const trm_click_inputs *in,
 
 trm_node trmi_click_logits(trm_graph *g, trm_node x, const trmi_click_shape *shape) {
     return trm_reshape(g, x, trm_shape_of(shape->batch));
-}
-
-/* ---- by name -------------------------------------------------------------------------------------- */
-
-typedef trm_node (*builder)(trm_graph *graph, const trm_click_inputs *inputs,
-                            const trm_recommender_options *options);
-static const struct {
-    const char *name;
-    builder build;
-} models[] = {{"widedeep", trm_widedeep}, {"deepfm", trm_deepfm}, {"dcnv2", trm_dcnv2}, {"dlrm", trm_dlrm}};
-enum { MODELS = sizeof models / sizeof models[0] };
-
-const char *trm_recommender_name(int32_t index) {
-    return index >= 0 && index < MODELS ? models[index].name : NULL;
-}
-
-trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_inputs *in,
-                               const trm_recommender_options *o) {
-    for (int i = 0; i < MODELS; i++) {
-        if (strcmp(name, models[i].name) == 0) {
-            return models[i].build(g, in, o);
-        }
-    }
-    trm_error err;
-    (void)TRMI_FAIL(&err, TRM_INVALID,
-                    "no recommendation model '%.40s'; there are widedeep, deepfm, dcnv2, dlrm", name);
-    trmi_graph_fail(g, &err);
-    return TRM_NO_NODE;
 }
