@@ -109,7 +109,9 @@ static trm_status take(lists *l, list *out) {
     if (!trmi_grow((void **)&l->points, &l->points_capacity, l->points_count + kept, sizeof *l->points)) {
         return no_memory(l);
     }
-    memcpy(l->points + l->points_count, l->sums, (size_t)kept * sizeof *l->sums);
+    if (kept > 0) {
+        memcpy(l->points + l->points_count, l->sums, (size_t)kept * sizeof *l->sums);
+    }
     *out = (list){(int32_t)l->points_count, (int32_t)kept};
     l->points_count += kept;
     l->sums_count = 0;
