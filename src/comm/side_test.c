@@ -643,8 +643,9 @@ static int command(const char *format, ...) {
 }
 
 static void remove_hosts(void) {
-    for (int h = 0; h < 2; h++) {
+    for (int h = 0; h < 2 && spaces[h][0] != '\0'; h++) {
         command("ip netns del %s 2>/dev/null", spaces[h]);
+        spaces[h][0] = '\0';
     }
 }
 
@@ -755,6 +756,7 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
 static int make_directory(void **state) { return mkdtemp(directory) == NULL; }
 static int remove_directory(void **state) {
     trm_error err;
+    remove_hosts(); /* of a test that has failed */
     return trmi_os_remove_tree(NULL, directory, &err) != TRM_OK;
 }
 
