@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
-samples=8000 batch=20 epochs=2
+samples=8000 batch=20 epochs=4
 [ -n "${PS_KILL_LONG:-}" ] && epochs=10
 updates=$((samples / batch * epochs))
 
@@ -19,7 +19,7 @@ dies() {
     local p
     p=$(process "$1")
     [ -n "$p" ] && kill -9 "$p" && echo "killed $1 after $(find "$work/run" -name 'ckpt-*' 2> /dev/null | grep -c .) checkpoints" && return
-    fail "no process of $1"
+    return 1
 }
 
 # Every row has learnt from every batch once: from as many updates as there are batches, on every server.
@@ -34,7 +34,8 @@ job() { # MODE SERVERS EXPECTED-UPDATES VICTIMS...
     for victim in "$@"; do
         sleep "${PAUSE:-0.7}"
         kill -0 $pid 2> /dev/null || break
-        dies "$victim"
+        # one that is just being started again, or the job's end
+        dies "$victim" || { sleep 0.3; dies "$victim"; } || ! kill -0 $pid 2> /dev/null || fail "no process of $victim"
     done
     wait $pid
     code=$?

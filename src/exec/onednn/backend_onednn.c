@@ -221,8 +221,12 @@ static trm_status start_threads(int threads, trm_error *err) {
     if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
         return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);
     }
-#pragma omp parallel num_threads(threads)
-    { }
+    int started = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : started)
+    {
+        started++; /* an empty region is compiled to nothing */
+    }
+    TRMI_ASSERT(started > 0);
     return TRM_OK;
 }
 
