@@ -60,6 +60,7 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
         part += probe->block[i];
     }
     sum += part;
+    (void)sum;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -133,6 +134,7 @@ static trm_status find_load(trmi_probe *probe, trm_error *err) {
         first = first < 0 ? own : first;
         own -= first;
     }
+    (void)sum;
     wall = own > 0 ? (trmi_os_now() - begin) / own : 1;
     TRMI_TRY(trmi_probe_largest(probe, &wall, 1, err));
     probe->load = fmax(1, wall / fmax(1, ranks / probe->cores));

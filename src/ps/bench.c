@@ -153,7 +153,7 @@ static trm_status bench_make(const trm_ps_bench_options *options, trmi_bench *b,
     trm_table_options table = {.name = "bench",
                                .width = WIDTH,
                                .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
-                               .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f}};
+                               .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
     return trmi_row_table_create(&table, &(trmi_row_table_place){.shards = 1}, &b->account,
                                  &b->table, err);
 }
