@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ps inspect of servers that run: their tables, workers, a row with who changed it last; the job does not notice.
 . "$(dirname "$0")/common.sh"
-trap 'kill $(jobs -p) 2> /dev/null; rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
 read -r p0 p1 w0 < <(python3 -c 'import socket
 s = [socket.socket() for _ in range(3)]
@@ -14,11 +14,13 @@ for task in ps:0 ps:1 worker:0; do
     # shellcheck disable=SC2086
     "$trireme" $job --job_name="${task%:*}" --task_index="${task#*:}" > "$task.out" 2> "$task.err" &
 done
+works='"worker":0,"incarnation":[0-9]*,"batches":[1-9][0-9]*,"active":true' # its first push may still be under way
 for ((i = 0; i < 200; i++)); do
-    "$trireme" ps inspect "$servers" --json > tables.txt 2> err.txt && grep -q '"table":.*"updates":[1-9]' tables.txt && break
+    "$trireme" ps inspect "$servers" --json > tables.txt 2> err.txt && grep -q "$works" tables.txt && break
     sleep 0.1
 done
-grep -q '"worker":0,"incarnation":[0-9]*,"batches":[1-9][0-9]*,"active":true' tables.txt || fail "workers: $(cat tables.txt err.txt)"
+grep -q "$works" tables.txt || fail "workers: $(cat tables.txt err.txt)"
+grep -q '"table":.*"updates":[1-9]' tables.txt || fail "tables: $(cat tables.txt)"
 # The first checkpoint, taken at the first step, says which rows there are.
 table=$(python3 -c 'import json
 t = [json.loads(l) for l in open("tables.txt") if "\"table\"" in l]
