@@ -72,7 +72,8 @@ add_test(NAME house/layers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/layers.sh ${CM
 add_test(NAME house/length COMMAND bash ${CMAKE_SOURCE_DIR}/tools/length.sh ${CMAKE_SOURCE_DIR})
 add_test(NAME house/headers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/headers.sh ${CMAKE_SOURCE_DIR}
          ${CMAKE_C_COMPILER})
-set_tests_properties(house/layers house/length house/headers PROPERTIES LABELS house)
+add_test(NAME house/circles COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/circles.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+set_tests_properties(house/layers house/length house/headers house/circles PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
 foreach(dump parity_dump click_dump)

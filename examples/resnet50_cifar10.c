@@ -83,14 +83,16 @@ int main(int argc, char **argv) {
     if (status != TRM_OK || (status = trm_context_create(&context, &err)) != TRM_OK ||
         (status = set_parallel(argc > 4 ? argv[4] : "auto_parallel", context, &err)) != TRM_OK ||
         (status = create_dataset(argc > 1 ? argv[1] : "cifar-10-batches-bin", size, &dataset, &err)) != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return trm_status_exit_code(status);
+        goto end;
     }
     options.data = dataset;
     options.context = context;
-    if ((status = trm_model_create(&options, &model, &err)) != TRM_OK ||
-        (status = trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = epochs, .sink = true,
-                                      .callbacks = {trm_loss_monitor(1, puts)}}, &err)) != TRM_OK) {
+    if ((status = trm_model_create(&options, &model, &err)) == TRM_OK) {
+        status = trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = epochs, .sink = true,
+                                     .callbacks = {trm_loss_monitor(1, puts)}}, &err);
+    }
+end:
+    if (status != TRM_OK) {
         fprintf(stderr, "%s\n", err.message);
     }
     trm_model_destroy(model);

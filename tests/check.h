@@ -15,19 +15,14 @@
 
 #include "trireme/base.h"
 
+#include "base/sanitizers.h"
+
 /* What a deadline of a test is to be multiplied with: a sanitizer makes everything slower, and $TRIREME_PATIENCE
  * speaks for a crowded machine. */
 static inline double check_patience(void) {
     const char *asked = getenv("TRIREME_PATIENCE");
     double patience = asked != NULL && atof(asked) > 0 ? atof(asked) : 1;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    patience *= 6;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-    patience *= 6;
-#endif
-#endif
-    return patience;
+    return TRMI_THREAD_SANITIZER || TRMI_ADDRESS_SANITIZER ? 6 * patience : patience;
 }
 
 /* What a bound on time is to be multiplied with: 1 where each CPU has at most one to do, else how many it has (at most 10). */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, TFRecords, CSV with bags; hashing and vocabularies.
+# Recommendation models on files: Criteo's and Avazu's samples, MovieLens, libsvm, slots, TFRecords, CSV with bags; hashing and vocabularies.
 . "$(dirname "$0")/common.sh"
 train() { "$trireme" train "$@" --threads 1 --json --log-every 1000000 --hidden 32 --embedding-width 8 > "$work/events" 2> "$work/out" || fail "train $*: $(cat "$work/out")"; }
 auc() { # LOW: the last evaluation's AUC is above
@@ -16,16 +16,19 @@ python3 - "$work" << 'END'
 import random, sys
 random.seed(4)
 for part, rows in (("train", 3000), ("test", 600)):
-    with open(f"{sys.argv[1]}/{part}.csv", "w") as f, open(f"{sys.argv[1]}/{part}.svm", "w") as g:
+    with open(f"{sys.argv[1]}/{part}.csv", "w") as f, open(f"{sys.argv[1]}/{part}.svm", "w") as g, \
+            open(f"{sys.argv[1]}/{part}.txt", "w") as h:
         f.write("age,liked,city,words\n")
         for _ in range(rows):
             words = random.sample(range(40), random.randint(0, 4))
             city, age = random.randint(0, 9), random.random()
             liked = int(random.gauss(0, 0.5) + sum(w % 3 - 1 for w in words) + (city % 2) - 0.5 > 0)
             f.write(f"{'' if random.random() < 0.1 else round(age, 3)},{liked},\"c{city}\",{'|'.join(f'w{w}' for w in words)}\n")
+            h.write(f"click:{liked} dense_feature:{age:.3f} 1:c{city} " + " ".join(f"2:w{w}" for w in words) + "\n")
             g.write(f"{liked or -1} " + " ".join(f"{w}:{1 + w % 2}" for w in [city + 100] + words) + "\n")
 END
-mkdir "$work/csv" "$work/svm"
+mkdir "$work/csv" "$work/svm" "$work/slots"
+mv "$work"/t*.txt "$work/slots"
 mv "$work"/t*.csv "$work/csv"
 for part in train test; do mv "$work/$part.svm" "$work/svm/$part.svm"; done
 columns="liked:label,age:dense,city:key,words:bag"
@@ -47,6 +50,8 @@ auc 0.85
 grep -q "evaluate it likewise" "$work/out" || fail "eval without the vocabulary: $(cat "$work/out")"
 "$trireme" eval widedeep --checkpoint "$work/words.run" --data "$work/csv" --columns $columns --vocabulary "$work/words" > "$work/out" || fail "eval with the vocabulary"
 "$trireme" export widedeep --checkpoint "$work/words.run" --to npz --output "$work/words.npz" > "$work/out" || fail "export: $(cat "$work/out")"
+train deepfm --data "$work/slots" --table-rows 100 --batch-size 100 --epochs 5 --pooling mean --optimizer adagrad --learning-rate 0.05 # its form is seen
+auc 0.8
 train dcnv2 --data "$work/svm" --dataset libsvm --table-rows 300 --batch-size 100 --epochs 6 --optimizer adagrad --learning-rate 0.05
 auc 0.8
 

@@ -1,6 +1,6 @@
 # Sourced first by the script tests: the program, a working folder that is removed at the end, with a cache of its own.
 set -u
-trireme=$(readlink -f "${TRIREME:?}")
+trireme=$(readlink -f "${TRIREME:?}") || exit 1
 source=${TRIREME_SOURCE:-$(cd "$(dirname "$0")/.." && pwd)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -10,6 +10,14 @@ failed=0
 fail() { echo "FAIL: $*"; failed=1; }
 # Built with a sanitizer: times and memory are then not the program's own.
 sanitized() { grep -qaE '__(a|t)san_init' "$trireme"; }
+# How many times longer things may take: six under a sanitizer; $TRIREME_PATIENCE speaks for a crowded machine, as in tests/check.h.
+patience=${TRIREME_PATIENCE:-1}
+sanitized && patience=$((patience * 6))
+timeout() { # SECONDS COMMAND...: with that patience
+    local seconds=$1
+    shift
+    command timeout $((seconds * patience)) "$@"
+}
 skip() { echo "skipped: $*"; exit 77; }
 # CODE TEXT ARGS: what trireme ARGS ends with, and prints among other things; all of it stays in out.txt.
 expect() { # CODE TEXT ARGS

@@ -13,6 +13,21 @@ while IFS= read -r line; do
     grep -qxF -- "$line" "$source/examples/resnet50_cifar10.c" || fail "not in the guide's program: $line"
 done < lines.c
 
+# What its tables name: functions are declared, words of the context and their values are taken.
+grep -oE '`?trm_[a-z0-9_]+' "$source/docs/from-guide-002.md" | tr -d '`' | sort -u > functions
+[ "$(wc -l < functions)" -ge 15 ] || fail "only $(wc -l < functions) functions are named"
+while IFS= read -r function; do
+    grep -rqE "\b$function\b" "$source"/include/trireme || fail "no header declares $function"
+done < functions
+grep -oE -- '--context ("[^"]*"|[a-z_=]+)' "$source/docs/from-guide-002.md" | sed 's/--context //; s/"//g' > contexts
+[ "$(wc -l < contexts)" -ge 2 ] || fail "only $(wc -l < contexts) contexts are named"
+while IFS= read -r words; do
+    expect 0 "nothing was" train lenet --data synth --dry-run --context "$words"
+done < contexts
+for file in $(grep -oE '(tests|docs|examples|trireme)/[a-z_0-9]+\.(sh|md|c|h)' "$source/docs/from-guide-002.md" | sort -u); do
+    [ -f "$source/$file" ] || [ -f "$source/include/$file" ] || fail "no $file"
+done
+
 if [ ! -d "$data/cifar-10-batches-bin" ]; then
     echo "skipped: no $data/cifar-10-batches-bin for the commands"
     exit $failed

@@ -15,6 +15,14 @@ train --batch-size 8 -n 2 --context "mirror_mean=false; comm_fusion=size:0.05;gr
 grep -q '"epoch_steps":3' context.json || fail "grad_accumulation_step does nothing"
 train --batch-size 8 -n 2 --context "parallel_mode=hybrid_parallel;layerwise_parameters=fc2" > hybrid.json || fail "hybrid"
 grep -q '"parallel_mode":"hybrid_parallel"' hybrid.json || fail "hybrid_parallel is not told"
+# ---- what a rank keeps to itself is in the checkpoint, and comes back to it
+hybrid="--batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc2 --output own"
+# shellcheck disable=SC2086
+{ train $hybrid --steps 3 > own1.json && train $hybrid --resume > own2.json; } 2> err.txt || fail "hybrid, resumed: $(cat err.txt)"
+[ "$(losses own1.json) $(losses own2.json)" = "$(losses hybrid.json)" ] || fail "a resumed hybrid job has other losses"
+expect 2 "in hybrid_parallel" train mlp $data $recipe --batch-size 8 -n 2 --output own --resume
+expect 2 "each of 2 ranks had parameters of its own" train mlp $data $recipe --batch-size 4 -n 4 --parallel-mode hybrid_parallel --layerwise fc2 --output own --resume
+expect 2 "no parameter has this name" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc9
 expect 2 "device_num is 4, but the job has 2 ranks" train mlp --data synth --synth-train 64 --batch-size 8 --epochs 1 -n 2 --context device_num=4
 expect 2 "nearest is gradients_mean" train mlp --data synth --context gradient_mean=true
 expect 2 "are the same option" train mlp --data synth --reduce sum --context mirror_mean=true

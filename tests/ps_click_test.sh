@@ -2,7 +2,7 @@
 # Recommendation models with their tables on servers: the numbers of one device, from the command line.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-data="--data clicks --table-rows 1000 --synth-train 10240 --synth-test 2000"
+data="--data clicks --table-rows 3000 --synth-train 10240 --synth-test 2000"
 # shellcheck disable=SC2086
 train() { "$trireme" train $data --steps 10 --json "$@" 2> err || fail "$*: $(tail -n 3 err)"; }
 same() { # FILE FILE TOLERANCE: the last evaluations agree

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Guide 000's job, two servers of one PS and four workers each, by its command lines: as processes of this host, and as root as
-# two hosts: network name spaces joined by a link, where nothing but TCP connects them.
-set -u
-trireme=${TRIREME:?}
-work=$(mktemp -d)
-a=trmpa$$ b=trmpb$$ made=0 failed=0
+# Guide 000's job by the guide's own lines: its script's flags and addresses, two servers, eight workers each, an evaluator. Once as
+# processes of this host, and as root as two hosts with the guide's addresses: network name spaces that only TCP connects, where
+# nothing but model_dir is shared (the job's secret is there, too).
+. "$(dirname "$0")/common.sh"
+a=trmpa$$ b=trmpb$$ made=0
 cleanup() {
     # shellcheck disable=SC2046
     kill $(jobs -p) 2> /dev/null
@@ -13,31 +12,49 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
-export XDG_CACHE_HOME=$work/cache OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # ten roles on few CPUs: none spins
-cd "$work" || exit 1
-fail() { echo "FAIL: $*"; failed=1; }
-head -c 32 /dev/urandom > job.token && chmod 600 job.token
-batches=40 # of both epochs together
+export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive # nineteen roles on few CPUs: none spins
+batches=96
 
-# job NAME HOST-A HOST-B PORTS-A PORTS-B PREFIX-A PREFIX-B: ports: of the ps, then of four workers
+# job NAME ADDRESS PREFIX-A PREFIX-B: the hosts are ADDRESS.100 and ADDRESS.200
 job() {
-    local name=$1 host=("$2" "$3") ports prefix=("$6" "$7") ps= workers= pids= tasks=() where=() i k code=0
-    for k in 0 1; do
-        read -ra ports <<< "$([ $k = 0 ] && echo "$4" || echo "$5")"
-        ps+="${ps:+,}${host[k]}:${ports[0]}"
-        tasks+=("ps --task_index=$k")
-        where+=("$k")
-        for i in 1 2 3 4; do
-            workers+="${workers:+, }${host[k]}:${ports[i]}"
-            tasks+=("worker --task_index=$((4 * k + i - 1))")
-            where+=("$k")
-        done
+    local name=$1 prefix=("$3" "$4") pids='' tasks=() where=() i code=0
+    cat > widedeep_ps_strategy.py << SCRIPT
+ps_hosts = FLAGS.ps_hosts.split(',')
+flags.DEFINE_string("ps_hosts", '$2.100:2222,$2.200:2222',)
+flags.DEFINE_string("worker_hosts",
+                    '$2.100:2223, $2.100:2224, $2.100:2225, $2.100:2226,'
+                    '$2.100:2227, $2.100:2228, $2.100:2229, $2.100:2230,'
+                    '$2.200:2223, $2.200:2224, $2.200:2225, $2.200:2226,'
+                    '$2.200:2227, $2.200:2228, $2.200:2229, $2.200:2230',)
+flags.DEFINE_string("evaluator_hosts", '$2.100:2231',)
+flags.DEFINE_string("job_name", '', "One of 'ps', 'worker', 'evaluator', chief")
+flags.DEFINE_integer("task_index", 0, "Index of task within the job")
+run_config = NPURunConfig(
+            model_dir=flags_obj.model_dir,
+            keep_checkpoint_max=2, # keep_checkpoint_max=9
+            save_summary_steps=4,
+            log_step_count_steps=3,
+            save_checkpoints_steps=40,
+            mix_compile_mode=True, # PS-Worker supports only mixed precision.
+            iterations_per_loop=1,
+            precision_mode='must_keep_origin_dtype',
+            distribute=strategy)
+classifier = tf.estimator.NPUEstimator(model_fn=model_fn, model_dir='$work/$name', config=run_config)
+SCRIPT
+    for i in 0 1; do
+        tasks+=("ps --task_index=$i")
+        where+=("$i")
     done
+    for i in $(seq 0 15); do
+        tasks+=("worker --task_index=$i")
+        where+=($((i / 8)))
+    done
+    tasks+=("evaluator --task_index=0")
+    where+=(0)
     for i in "${!tasks[@]}"; do
         # shellcheck disable=SC2086
-        ${prefix[where[i]]} timeout 100 "$trireme" widedeep_ps_strategy.py --ps_hosts="$ps" --worker_hosts="$workers" --job_name=${tasks[i]} \
-            --model_dir="$work/$name" --token-file job.token --data clicks --table-rows 200 --synth-train 2000 --synth-test 400 \
-            --batch-size 100 --epochs 2 --threads 1 --log-every 10 --json > "$name$i.json" 2> "$name$i.err" &
+        ${prefix[where[i]]} timeout $((150 * patience)) "$trireme" widedeep_ps_strategy.py --job_name=${tasks[i]} --data clicks --table-rows 200 \
+            --synth-train $((batches * 50)) --synth-test 400 --batch-size 50 --threads 1 --json > "$name$i.json" 2> "$name$i.err" &
         pids+=" $!"
     done
     for i in $pids; do
@@ -45,23 +62,23 @@ job() {
     done
     [ $code = 0 ] || { fail "$name: exit code $code: $(tail -qn 1 "$name"*.err)"; return; }
     python3 - "$name" $batches << 'END' || fail "$name: what it did"
-import json, sys
+import glob, json, sys
 name, batches = sys.argv[1], int(sys.argv[2])
-done = [[json.loads(l) for l in open(f"{name}{i}.json") if '"done"' in l][-1] for i in range(10)]
-assert [d["role"] for d in done] == ["ps"] + 4 * ["worker"] + ["ps"] + 4 * ["worker"], done
-chief = done[1]
-# Each batch once, whoever of the eight took it.
+events = [[json.loads(line) for line in open(f"{name}{i}.json")] for i in range(19)]
+done = [e[-1] for e in events]
+assert [d["role"] for d in done] == 2 * ["ps"] + 16 * ["worker"] + ["evaluator"], done
+chief, evaluations = done[2], [e for e in events[18] if e["event"] == "eval"]
+# Each batch once, whoever of the sixteen took it; what the script's NPURunConfig says.
 assert chief["global_step"] == batches and chief["least_updates"] == chief["most_updates"] == batches, chief
-print(name, "auc", [json.loads(l) for l in open(f"{name}1.json") if '"eval"' in l][-1]["auc"], f"{chief['seconds']:.1f} s")
+assert done[18]["global_step"] == batches and evaluations, events[18]
+saved = [e["global_step"] for e in events[2] if e["event"] == "checkpoint"]
+assert saved[-1] == batches and len(saved) >= 2 and len(glob.glob(f"{name}/ckpt-*")) == 2, saved
+print(name, "auc", evaluations[-1]["auc"], f"{chief['seconds']:.1f} s, checkpoints {saved}")
 END
 }
 
-: > widedeep_ps_strategy.py
-free() { python3 -c 'import socket
-s = [socket.socket() for _ in range(5)]
-[x.bind(("127.0.0.1", 0)) for x in s]
-print(*[x.getsockname()[1] for x in s])'; }
-job processes 127.0.0.1 127.0.0.1 "$(free)" "$(free)" "" ""
+job processes 127.$((RANDOM % 200 + 20)).$((RANDOM % 250 + 1)) "" ""
+[ ! -e processes/job.token ] || fail "a token for one host"
 
 if ! { [ "$(id -u)" = 0 ] && ip netns add $a && ip netns add $b; } 2> /dev/null; then
     echo "part skipped: two hosts need root and network name spaces"
@@ -69,11 +86,12 @@ if ! { [ "$(id -u)" = 0 ] && ip netns add $a && ip netns add $b; } 2> /dev/null;
 fi
 made=1
 ip link add pa$$ netns $a type veth peer name pb$$ netns $b || exit 1
-ip -n $a addr add 10.98.0.1/24 dev pa$$ && ip -n $b addr add 10.98.0.2/24 dev pb$$
+ip -n $a addr add 192.168.1.100/24 dev pa$$ && ip -n $b addr add 192.168.1.200/24 dev pb$$
 for end in "$a pa$$" "$b pb$$"; do
     ip -n "${end% *}" link set "${end#* }" up
     ip -n "${end% *}" link set lo up
 done
 sleep 0.5
-job hosts 10.98.0.1 10.98.0.2 "2222 2223 2224 2225 2226" "2222 2223 2224 2225 2226" "ip netns exec $a" "ip netns exec $b"
+job hosts 192.168.1 "ip netns exec $a" "ip netns exec $b"
+[ "$(stat -c %a-%s hosts/job.token)" = 600-32 ] || fail "the job's secret: $(ls -l hosts)"
 exit $failed

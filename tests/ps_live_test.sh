@@ -38,6 +38,21 @@ print(*struct.unpack("<Q", data[8 + size + begin:8 + size + begin + 8]))') || fa
 grep -q "^$table, key $key: [1-9][0-9]* updates" row.txt || fail "row: $(cat row.txt err.txt)"
 "$trireme" ps inspect "$servers" --table "$table" --key "$key" --json |
     grep -q '"last_writers":\[{"worker":0,"incarnation":[0-9]*,"sequence":[1-9][0-9]*,"tick":[1-9]' || fail "no last writer"
+"$trireme" ps inspect "$servers" --prometheus > metrics.txt 2> err.txt
+python3 - "$table" << 'END' || fail "metrics: $(cat metrics.txt err.txt)"
+import re, sys
+seen, kinds = {}, {}
+for line in open("metrics.txt"):
+    if line.startswith("# TYPE "):
+        _, _, name, kinds[name] = line.split()
+    elif not line.startswith("# HELP "):
+        name, labels, value = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? (\d+)\n', line).groups()
+        assert name in kinds and (name, labels) not in seen, line
+        seen[name, labels] = int(value)
+assert seen["trireme_ps_global_step", None] > 0 and seen["trireme_ps_worker_active", '{worker="0"}'] == 1, seen
+assert seen["trireme_ps_table_rows", '{table="%s"}' % sys.argv[1]] > 0 and kinds["trireme_ps_table_updates_total"] == "counter", seen
+END
+expect 2 "--prometheus: of running servers" ps inspect run/ps --prometheus
 expect 2 "no table 'nothing' among the" ps inspect "$servers" --table nothing
 expect 2 "has no row of key 18446744073709551615" ps inspect "$servers" --table "$table" --key 18446744073709551615
 expect 2 "is configured as server 0 of 2" ps inspect "127.0.0.1:$p0"

@@ -16,6 +16,9 @@ done
 "$trireme" ps inspect ps --table field-3 --key 77 > row.txt || fail "ps inspect --key"
 grep -q "^field-3, key 77: [1-9][0-9]* updates" row.txt || fail "row: $(head -n 1 row.txt)"
 "$trireme" ps inspect ps --table field-3 --key 77 --json | grep -q '"key":77,.*"last_writers":\[' || fail "row as JSON"
+"$trireme" ps inspect ps --table field-3 --top 3 > top.txt || fail "ps inspect --top"
+{ [ "$(grep -c "^field-3, key" top.txt)" = 3 ] && grep -qE "^field-3: 4230 rows, [0-9]+ updates" top.txt; } || fail "the hottest: $(cat top.txt)"
+expect 2 "of one table (--table) in a folder" ps inspect ps --top 3
 "$trireme" ps inspect ps --table nothing 2> err.txt && fail "a table that is not there"
 grep -q "has no table 'nothing': there are field-0, " err.txt || fail "wrong table: $(cat err.txt)"
 "$trireme" ps inspect ps --key 1 2> err.txt && fail "a key without a table"

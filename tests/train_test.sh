@@ -38,6 +38,12 @@ grep -q "train/loss: 36 points" "$work/out" && grep -q "eval/top1: 3 points" "$w
 "$trireme" inspect "$work/a" --json > "$work/out" || fail "inspect of the run"
 python3 -c 'import json, sys; [json.loads(line) for line in open(sys.argv[1])]' "$work/out" || fail "inspect --json"
 
+# ---- a run shorter than --log-every still shows its first and its last step
+# shellcheck disable=SC2086
+"$trireme" train lenet $data $recipe --steps 5 --json > "$work/short.json" || fail "train --steps 5"
+[ "$(grep -o '"event":"step".*"global_step":[0-9]*' "$work/short.json" | grep -o '[0-9]*$' | tr '\n' ' ')" = "1 5 " ] ||
+    fail "steps of a short run: $(cat "$work/short.json")"
+
 # ---- sink mode: one line an epoch, the same bits
 train --output "$work/sink" --sink --json --log-every 1 > "$work/sink.json" || fail "train --sink"
 [ "$(grep -c '"event":"step"' "$work/sink.json")" = 3 ] || fail "sink mode reports once an epoch"

@@ -4,8 +4,9 @@
 #
 # asan: addresses, leaks and undefined behaviour. tsan: data races. That build is clang's, because libgomp's barriers
 # are invisible to the thread sanitizer and every OpenMP loop would look like a race; LLVM's libomp tells it of them
-# through the tool Archer (libarcher.so, which libomp loads by itself). Libraries that are not instrumented (oneDNN,
-# MPI, UCX) are believed. UCX's own hooks of madvise run in threads that tsan does not know yet: they are off.
+# through the tool Archer (libarcher.so; libomp would look for it along the program's own path only). Libraries that are
+# not instrumented (oneDNN, MPI, UCX) are believed. UCX's own hooks of madvise run in threads that tsan does not know
+# yet: they are off.
 set -u
 cd "$(dirname "$0")/.." || exit 2
 preset=${1:-}
@@ -16,6 +17,7 @@ asan)
     run=() ;;
 tsan)
     export TSAN_OPTIONS="ignore_noninstrumented_modules=1 suppressions=$PWD/tools/tsan.supp" UCX_MEM_EVENTS=n
+    export OMP_TOOL_LIBRARIES=$(dirname "$(readlink -f "$(command -v clang)")")/../lib/libarcher.so
     # LLVM 14 cannot place its shadow where the kernel shifts addresses by more than 28 bits (Ubuntu 24.04: 32).
     [ "$(cat /proc/sys/vm/mmap_rnd_bits 2> /dev/null || echo 28)" -gt 28 ] && run=(setarch -R) || run=() ;;
 *)

@@ -214,6 +214,10 @@ enum { TRM_TOKEN_BYTES = 32 };
 
 /* Makes a token file of mode 0600 with 32 random bytes; an existing file is an error. */
 TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
+/* The token at `path`, made first, with its folder, where there is none: processes that share a folder come to the same one, whoever is
+ * first.   error  as of both others */
+TRM_API TRM_MUST_USE trm_status trm_token_share(const char *path, uint8_t token[32],
+                                                trm_error *err);
 /* Reads one: a regular file of exactly 32 bytes that nobody but its owner can read.
  *   error  INVALID with the chmod that repairs it */
 TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[32],

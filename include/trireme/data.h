@@ -249,7 +249,7 @@ struct trm_click_options; /* data_click.h */
 /* What the command line says about data, in one struct; zero means the default. */
 typedef struct trm_dataset_spec {
     /* NULL or "auto" looks at the path; else synth (the generated shapes), random, cifar10,
-     * imagefolder, tfrecord (of images), clicks (generated), criteo, avazu, csv, libsvm,
+     * imagefolder, tfrecord (of images), clicks (generated), criteo, avazu, csv, libsvm, slots,
      * tfrecord-clicks. */
     const char *kind;
     const char *path; /* file or folder; "synth" gives the shapes, "clicks" the generated clicks */

@@ -1,4 +1,4 @@
-/* trireme/data_click.h: rows of click data to batches: Criteo, Avazu and other CSV, libsvm, tf.Example,
+/* trireme/data_click.h: rows of click data to batches: Criteo, Avazu and other CSV, libsvm, slots, tf.Example,
  * and a generator whose best possible AUC is known. The datasets are refined and read as in data.h
  * (no image transforms). A batch has the fields
  *
@@ -49,13 +49,17 @@ typedef enum trm_header_line { TRM_HEADER_AUTO, TRM_HEADER_YES, TRM_HEADER_NO } 
 
 typedef struct trm_vocabulary trm_vocabulary;
 
-/* Values of one text in two fields are different keys. Missing ones are 0 where keys are bounded
+/* Values of one text in two fields are different keys, unless same_as says otherwise. Missing ones are 0 where keys are bounded
  * (buckets or vocabulary); with unbounded keys each field has a key of its own for "missing". */
 typedef struct trm_click_options {
     int64_t buckets;                  /* keys are 1 + hash % (buckets - 1), 0 = missing;
                                        * 0 = unbounded: 63-bit hashes, for dynamic tables */
     const trm_vocabulary *vocabulary; /* instead: ids from 1, 0 = missing or unknown. Borrowed */
     bool shared_table; /* bounded keys of field f are moved by those of the fields before: one table */
+    /* Values of field f are keyed as those of field same_as[f]: equal texts in the two are equal keys.
+     * Borrowed as long as the dataset lives; fields from same_as_count on are keyed as themselves. */
+    const int32_t *same_as;
+    int32_t same_as_count;
     uint64_t hash_seed;
     trm_dense_form dense;
     float missing_dense;   /* the value of an empty dense column, after the form */
@@ -91,6 +95,11 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_csv(const char *path, const trm_clic
 TRM_API TRM_MUST_USE trm_status trm_dataset_libsvm(const char *path,
                                                    const trm_click_options *options,
                                                    trm_dataset **out, trm_error *err);
+/* "slot:value ...", as Paddle's recommendation models read: the slot click or label is the label, dense_feature or dense gives
+ * numbers (in each row as many as in the first), any other is a field of bags, its values hashed. Fields are in the order of the slots'
+ * numbers, then names; options->columns chooses slots, roles and their order instead. */
+TRM_API TRM_MUST_USE trm_status trm_dataset_slots(const char *path, const trm_click_options *options,
+                                                  trm_dataset **out, trm_error *err);
 /* TFRecords of tf.Example: options->columns names the features. Dense and label from float or int64
  * lists, keys from bytes (hashed) or int64 (as they are, unless bounded). */
 TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
@@ -99,7 +108,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
 
 /* ---- vocabularies ------------------------------------------------------------------------------ */
 
-/* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm or tfrecord-clicks; options as for reading)
+/* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm, slots or tfrecord-clicks; options as for reading)
  * and numbers the values that come at least min_count times, by field, in order of appearance. */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_build(const char *kind, const char *path,
                                                      const trm_click_options *options,
@@ -141,7 +150,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_clicks(const trm_clicks_options *opt
 
 /* Rows without any meaning, made before reading begins and kept: batches that cost next to nothing,
  * for measuring. Keys as numpy.random.zipf(zipf) % vocabulary, of one table (those of field f are
- * moved by f * vocabulary); dense inputs uniform in [0, 1); labels are coins. */
+ * moved by f * vocabulary) unless own_tables; dense inputs uniform in [0, 1); labels are coins. */
 typedef struct trm_random_clicks_options {
     int64_t count;      /* 0 = 32768 */
     int32_t fields;     /* 0 = 26 */
@@ -149,6 +158,7 @@ typedef struct trm_random_clicks_options {
     int64_t vocabulary; /* 0 = 100,000 */
     double zipf;        /* above 1; 0 = 1.2 */
     double click_rate;  /* 0 = 0.25 */
+    bool own_tables;    /* keys of each field begin at 0 */
     uint64_t seed;
 } trm_random_clicks_options;
 TRM_API TRM_MUST_USE trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options,

@@ -101,7 +101,9 @@ typedef struct trm_run_config {
     bool mix_compile_mode;          /* must be true with servers: parts of the model are not on the device */
     const char *precision_mode;     /* allow_mix_precision, must_keep_origin_dtype, force_fp32; NULL = that */
     double session_creation_timeout_secs; /* how long roles wait for servers to come up; 0 = 7200 */
-    int64_t export_bytes;           /* tables up to so many bytes are in model_dir's checkpoints; 0 = 4 GB */
+    /* Tables of so many bytes in all are in model_dir's checkpoints, for evaluation and export (rows go from the servers
+     * to the file, a few MB at a time); 0 = what fits there twice when training begins. */
+    int64_t export_bytes;
     trm_print print;                /* lines for people; NULL = none */
     /* Told by the role in whose process it happens; may be NULL. */
     void (*on_evaluated)(void *context, uint64_t global_step, const trm_evaluation *evaluation);

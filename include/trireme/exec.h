@@ -68,6 +68,8 @@ typedef enum trm_split {
 
 /* The same graph on every rank of a communicator, each with its own part of the batch. Gradients are
  * reduced over the ranks while backward runs; zero is the default everywhere. Equal on all ranks. */
+enum { TRM_NORM_LOCAL = -2 }; /* of sync_batch_norm */
+
 typedef struct trm_parallel_options {
     trm_comm *comm;  /* NULL or of size 1: nothing of this happens. Borrowed; outlives the exec */
     bool sum;        /* gradients are summed over the ranks; default: their mean */
@@ -79,7 +81,7 @@ typedef struct trm_parallel_options {
     /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. */
     bool shard_optimizer;
     /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
-    int32_t sync_batch_norm;
+    int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
     bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */
     /* hybrid_parallel: parameters that stay as each rank has them, by name or by prefix ("fc" covers
      * "fc.weight"); copied. Neither broadcast nor reduced. */
@@ -135,6 +137,10 @@ typedef struct trm_exec_options {
     /* Gradients of large matrices over few samples are multiplied inside the update, never written, where nobody sums or
      * reads them (trm_exec_ranges). True: they are always made. */
     bool whole_gradients;
+    /* Training takes at most so much on a rank (parameters, gradients, optimiser, activations, as trireme plan counts
+     * them): a searched plan keeps within it, one device makes results again in backward, and a program beyond it is
+     * refused (NOMEM, with what the least takes). 0 = no limit. */
+    int64_t memory_bytes;
     int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
     const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
     /* A process measures for a third of a second and guesses the rest, so that a training begins at once; the file has
@@ -234,6 +240,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_er
  * until then trm_exec_read gives this rank's part of a cut variable and zeros. */
 TRM_API TRM_MUST_USE trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err);
 
+/* Does each rank keep this variable to itself (layerwise)? Then only this rank has its values. */
+TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
+
 typedef struct trm_parallel_info {
     int32_t rank, size; /* 0 and 1 without a communicator */
     int32_t buckets;
@@ -268,23 +277,8 @@ TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
  * text, or as one JSON object. owns: caller, trm_string_free. NULL when there is no memory. */
 TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 
-/* Per step of the program, filled by trm_exec_profile: median seconds over `repeats` runs. */
-typedef struct trm_step_profile {
-    const char *name, *kind, *algorithm, *phase;
-    double seconds, flops, bytes;
-    double work_flops; /* that the algorithm really does: fewer than `flops` without padding, in Winograd */
-    bool bfloat16;     /* its main input */
-    double reuse_bytes; /* moved since its large inputs were last touched, itself included: a cache that is
-                           smaller does not hold them any more */
-    int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
-} trm_step_profile;
-/*   owns  *out belongs to the exec, valid until the next call */
-TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats,
-                                                 const trm_step_profile **out, int32_t *count,
-                                                 trm_error *err);
-
-/* What the machine reaches at best, measured by loops that do nothing else: multiply-adds on registers;
- * the triad a = b + s c over working sets of rising size, so that each cache shows. */
+/* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; the triad
+ * a = b + s c over working sets of rising size, so that each cache shows. */
 enum { TRM_PEAK_SETS = 12 };
 typedef struct trm_peak_memory {
     int64_t bytes;           /* of the working set */
@@ -296,9 +290,33 @@ typedef struct trm_machine_peak {
     trm_peak_memory memory[TRM_PEAK_SETS];
     int32_t memory_count;
 } trm_machine_peak;
-/* Measures for about a second. threads 0 = the CPUs that this process may use.
- *   error NOMEM   thread any, but what else runs is measured too   alloc 800 MB, given back */
-TRM_API TRM_MUST_USE trm_status trm_machine_measure(int threads, trm_machine_peak *out, trm_error *err);
+/* A machine that is sampled again and again. One at a time is measured; threads 0 = the CPUs that this process may use.
+ *   error NOMEM   alloc 800 MB at most, until destroyed */
+typedef struct trm_machine trm_machine;
+TRM_API TRM_MUST_USE trm_status trm_machine_create(int threads, trm_machine **out, trm_error *err);
+TRM_API void trm_machine_destroy(trm_machine *machine);
+/* Each loop once, for a quarter of a second in all. */
+TRM_API void trm_machine_sample(trm_machine *machine);
+/* Of all samples so far the median of each loop, and the highest. Either may be NULL. */
+TRM_API void trm_machine_describe(const trm_machine *machine, trm_machine_peak *median, trm_machine_peak *best);
+
+/* Per step of the program, filled by trm_exec_profile: median seconds over `repeats` runs. */
+typedef struct trm_step_profile {
+    const char *name, *kind, *algorithm, *phase;
+    double seconds, flops, bytes;
+    double work_flops; /* that the algorithm really does: fewer than `flops` without padding, in Winograd */
+    bool bfloat16;     /* its main input */
+    double reuse_bytes; /* moved since its large inputs were last touched, itself included: a cache that is
+                           smaller does not hold them any more */
+    int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
+    int32_t first_same; /* index of the first of them */
+} trm_step_profile;
+/* With `beside` (NULL: nothing) the machine is sampled after each run of the program, its arithmetic also between
+ * operators twenty times a second, so that both meet the same clock and the same neighbours.
+ *   owns  *out belongs to the exec, valid until the next call */
+TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside,
+                                                 const trm_step_profile **out, int32_t *count,
+                                                 trm_error *err);
 
 #ifdef __cplusplus
 }

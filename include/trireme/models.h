@@ -39,9 +39,9 @@ TRM_API trm_node trm_lenet(trm_graph *graph, trm_node image, int64_t classes);
 
 /* ---- recommendation ---------------------------------------------------------------------------- */
 
-/* The fields of a batch of click data (trireme/data_click.h) as nodes. All fields' tables are one
- * table: a key is a row of it (trm_click_options.shared_table), so that a batch is one gather, and
- * one request where the table lives on parameter servers. */
+/* The fields of a batch of click data (trireme/data_click.h) as nodes. Unless the options name tables,
+ * those of all fields are one table: a key is a row of it (trm_click_options.shared_table), so that a
+ * batch is one gather. With parameter servers a batch is one request to each, however many tables. */
 typedef struct trm_click_inputs {
     trm_node keys;    /* int64 [N, F]; with bags [K] */
     trm_node offsets; /* bags: int64 [N*F + 1], keys of bag b from offsets[b]; else TRM_NO_NODE */
@@ -50,9 +50,23 @@ typedef struct trm_click_inputs {
     int64_t batch;    /* N; needed with bags */
 } trm_click_inputs;
 
+/* A table of some of the fields. Fields of one table share its rows: equal keys are one row. */
+typedef struct trm_field_table {
+    const char *name;      /* its parameters are "embedding.NAME.weight" and "wide.NAME.weight" */
+    const int32_t *fields; /* [count], 0-based; each field is in one table */
+    int32_t count;
+    int64_t rows;  /* 0 = those of the options */
+    int64_t width; /* 0 = that of the options; DEEPFM and DLRM want one width */
+    trm_init init; /* 0 = table_init */
+} trm_field_table;
+
 /* Zero is the model's default everywhere but in `rows`. */
 typedef struct trm_recommender_options {
-    int64_t rows;            /* of the table: those of all fields; must be given */
+    int64_t rows;            /* of the table: those of all fields; must be given, here or by each of `tables` */
+    /* Borrowed while the graph is built; none = one table of all fields. The keys of a field then begin
+     * at 0 (trm_click_options without shared_table). Not with bags. */
+    const trm_field_table *tables;
+    int32_t tables_count;
     int64_t width;           /* of its rows: 16 */
     trm_bag_pooling pooling;
     const int64_t *hidden;   /* widths of the ReLU layers before the logit: see each model */
@@ -67,8 +81,8 @@ typedef struct trm_recommender_options {
     trm_init layer_init;     /* of the layers' weights; 0 = Glorot's, biases begin at 0 */
 } trm_recommender_options;
 
-/* Each returns logits [N]. Names: "embedding.weight" [rows, width], "wide.weight" [rows, 1],
- * "wide_dense.weight" [1, D], "bias", "deep.0.weight" ..., "bottom.0.weight", "top.0.weight",
+/* Each returns logits [N]. Names: "embedding.weight" [rows, width], "wide.weight" [rows, 1] (of
+ * each table "embedding.NAME.weight", "wide.NAME.weight"), "wide_dense.weight" [1, D], "bias", "deep.0.weight" ..., "bottom.0.weight", "top.0.weight",
  * "cross.0.weight" or "cross.0.u" and ".v", "out.weight".
  *
  * Cheng et al. 2016: linear in the keys (and dense inputs) plus a deep network on the embeddings.

@@ -116,6 +116,7 @@ typedef struct trm_planner_run_result {
                        little then; costs are measured alike */
     double median_seconds;
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, total_bytes; /* of this rank */
+    int64_t resident_bytes; /* by which this process grew: its own pages, of those that ranks share its part; no code */
     float loss;
 } trm_planner_run_result;
 typedef void (*trm_planner_profile)(void *context, const char *phase, const char *name, const char *kind, double seconds);

@@ -114,6 +114,12 @@ typedef struct trm_checkpoint_part {
     int64_t count;
     const trm_text_pair *metadata;
     int64_t metadata_count;
+    /* Not NULL: tensors whose data are NULL, too large for memory, are asked for while the file is
+     * written, in order and a few megabytes at a time: rows (of the first dimension) [first, first +
+     * rows) into `to`. An error ends the save. Such a checkpoint is not saved in the background. */
+    trm_status (*read)(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows,
+                       void *to, trm_error *err);
+    void *read_context;
 } trm_checkpoint_part;
 
 struct trmi_os;

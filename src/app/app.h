@@ -40,7 +40,7 @@ typedef struct app_options {
     /* output */
     const char *output, *init, *metrics;
     bool resume, tensorboard;
-    int64_t save_every_steps, keep, log_every, eval_every_epochs, early_stop, histogram_epochs;
+    int64_t save_every_steps, keep, log_every, summary_every, eval_every_epochs, early_stop, histogram_epochs;
     double save_every_seconds, keep_every_hours;
     /* other commands */
     const char *checkpoint, *predictions, *to, *from, *file;
@@ -59,13 +59,13 @@ typedef struct app_options {
     bool private_buffers;
     app_click_flags click;
     /* parameter servers */
-    int64_t servers, restarts, ps_shards, ps_memory, table_bytes;
+    int64_t servers, restarts, ps_shards, ps_memory, export_bytes, table_bytes;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *export_latest, *export_best, *export_final;
     const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill, *lend;
-    int64_t hot_rows, hot_age;
+    int64_t hot_rows, hot_age, top;
     int64_t cut;
-    bool tcp_only;
+    bool tcp_only, prometheus;
     bool evaluator, check, no_ps_log, hybrid;
     /* planning */
     int64_t plan_ranks, plan_hosts, plan_memory;
@@ -153,7 +153,7 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
  * them. INVALID when it is of another model. */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, const char *path,
                                    trm_error *err);
-enum { APP_DESCRIPTION_BYTES = 1792 };
+enum { APP_DESCRIPTION_BYTES = 4096 };
 /* The options of such a model; `description` (APP_DESCRIPTION_BYTES) must live as long as they are used. */
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                                           bool evaluation_only, app_network *network, char *description,
@@ -255,8 +255,11 @@ int app_tell_rank_table(app_context *app, const char *path);
 
 /* ---- tables of a job (table_flag.c) ------------------------------------------------------------------- */
 
-/* What --tables says, over what is in *options; NULL says nothing.   errors  INVALID */
-trm_status app_table_flag(const char *text, trm_table_options *options, trm_error *err);
+/* What --tables says of the table options->name (NULL: of any), over what is in *options; text NULL says nothing. The
+ * bits of the parts that were about it are set in *used.   errors  INVALID */
+trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used, trm_error *err);
+/* After all tables: INVALID if a part was about none of them. */
+trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
 /* ---- roles (roles.c) ---------------------------------------------------------------------------------- */
 
@@ -267,7 +270,7 @@ trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 /* Starts all roles on this machine (--ps), or does the part of one. */
 int app_run_job(app_context *app);
 /* Guide 000: `trireme resnet50_ps_strategy.py --job_name=ps ...` is `trireme train resnet50 ...`; defaults of
- * the script's own flags are read from it, if it is there. Returns argc, and argv in *out; unchanged for
+ * the script's own flags and its NPURunConfig are read from it, if it is there. Returns argc, and argv in *out; unchanged for
  * other commands. */
 int app_script(int argc, char **argv, char ***out);
 /* ---- dry runs (dry_run.c) ------------------------------------------------------------------------------- */

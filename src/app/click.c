@@ -74,7 +74,7 @@ static trm_clicks_options generator_of(const app_options *o) {
                                 .key_scale = f->key_scale,
                                 .dense_scale = f->dense_scale,
                                 .pair_scale = f->pair_scale < 0 ? 0 : f->pair_scale == 0 ? -1 : f->pair_scale,
-                                .shared_table = true,
+                                .shared_table = f->field_tables == NULL,
                                 .seed = (uint64_t)o->seed};
 }
 
@@ -118,6 +118,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     static trm_clicks_options generator;
     static trm_column columns[APP_COLUMNS_MAX];
     static char text[16384];
+    static app_field_tables tables;
     static const char separators[] = {',', '\t', ';', ' ', '|'};
     static const char *const names[] = {"comma", "tab", "semicolon", "space", "bar"};
     const app_click_flags *f = &app->o.click;
@@ -128,7 +129,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     click = (trm_click_options){
         .vocabulary = f->vocabulary != NULL ? vocabulary : NULL,
         .buckets = f->vocabulary != NULL ? 0 : rows_of(f),
-        .shared_table = true,
+        .shared_table = f->field_tables == NULL,
         .bag_max = f->bag_max,
         .label_threshold = (float)f->label_threshold,
         .columns = columns,
@@ -144,6 +145,11 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     }
     click.bag_separator = click.separator == '|' ? ';' : '|';
     generator = generator_of(&app->o);
+    if (status == TRM_OK && f->field_tables != NULL) {
+        status = app_field_tables_parse(f->field_tables, &tables, err);
+        click.same_as = tables.same_as;
+        click.same_as_count = APP_FIELDS_MAX;
+    }
     if (status == TRM_OK && f->columns != NULL) {
         status = parse_columns(f->columns, text, sizeof text, columns, &click.column_count, err);
     }
@@ -166,6 +172,7 @@ trm_status app_click_random(const app_context *app, trm_dataset **out, trm_error
                                                .vocabulary = like.vocabulary,
                                                .zipf = like.zipf > 1 ? like.zipf : 0,
                                                .click_rate = like.click_rate,
+                                               .own_tables = !like.shared_table,
                                                .seed = like.seed};
     return trm_dataset_random_clicks(&options, out, err);
 }
@@ -233,7 +240,28 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
     n->fields = n->has_offsets && n->batch > 0 ? bags / n->batch : n->fields;
     return n->fields > 0 ? TRM_OK
                          : app_fail(err, TRM_INVALID, "the data has no key fields; a recommendation model needs "
-                                    "some (--dataset criteo, avazu, csv, libsvm, tfrecord-clicks or clicks)");
+                                    "some (--dataset criteo, avazu, csv, libsvm, slots, tfrecord-clicks or clicks)");
+}
+
+/* The options' tables and their rows. */
+static trm_status take_tables(const app_click_flags *f, app_click_network *n, trm_error *err) {
+    app_field_tables *t = &n->tables;
+    if (f->field_tables == NULL) {
+        return TRM_OK;
+    }
+    trm_status status = app_field_tables_parse(f->field_tables, t, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    app_field_tables_fill(t, n->fields);
+    for (int32_t i = 0; i < t->count; i++) {
+        int32_t first = t->tables[i].fields[0];
+        t->tables[i].rows = n->by_vocabulary ? trm_vocabulary_rows(vocabulary, first) : n->field_rows;
+    }
+    n->options.tables = t->tables;
+    n->options.tables_count = t->count;
+    n->field_tables = f->field_tables;
+    return TRM_OK;
 }
 
 trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_click_network *n,
@@ -258,6 +286,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
             o->rows += trm_vocabulary_rows(vocabulary, i);
         }
     }
+    status = take_tables(f, n, err);
     o->width = f->width;
     o->cross_layers = (int32_t)f->cross_layers;
     o->cross_rank = f->cross_rank;
@@ -270,7 +299,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
         o->table_init = TRM_INIT_NORMAL_002;
         o->no_wide_dense = true;
     }
-    return TRM_OK;
+    return status;
 }
 
 trm_node app_click_build(trm_graph *graph, const trm_inputs *inputs, void *context) {
@@ -304,11 +333,11 @@ void app_click_describe(const app_network *network, char *text, size_t size) {
     snprintf(text, size,
              "{\"fields\":%lld,\"dense\":%lld,\"table_rows\":%lld,\"rows\":%lld,\"width\":%lld,\"hidden\":\"%s\","
              "\"bottom\":\"%s\",\"pooling\":\"%s\",\"cross_layers\":%d,\"cross_rank\":%lld,\"stacked\":%s,"
-             "\"no_wide_dense\":%s,\"vocabulary\":%s}",
+             "\"no_wide_dense\":%s,\"vocabulary\":%s,\"field_tables\":\"%s\"}",
              (long long)n->fields, (long long)n->dense, (long long)n->field_rows, (long long)o->rows,
              (long long)o->width, hidden, bottom, poolings[o->pooling], (int)o->cross_layers,
              (long long)o->cross_rank, o->stacked ? "true" : "false", o->no_wide_dense ? "true" : "false",
-             n->by_vocabulary ? "true" : "false");
+             n->by_vocabulary ? "true" : "false", n->field_tables != NULL ? n->field_tables : "");
 }
 
 static void recall_int(const app_context *app, const json_t *root, const char *key, const char *flag,
@@ -330,7 +359,7 @@ static void recall_text(const app_context *app, const json_t *root, const char *
 }
 
 static trm_status recall(app_context *app, const json_t *click, trm_error *err) {
-    static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8];
+    static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8], tables[1024];
     app_click_flags *f = &app->o.click;
     bool by_vocabulary = json_is_true(json_object_get(click, "vocabulary"));
     if (app->evaluates && by_vocabulary != (f->vocabulary != NULL)) {
@@ -348,6 +377,7 @@ static trm_status recall(app_context *app, const json_t *click, trm_error *err) 
     recall_int(app, click, "cross_rank", "cross-rank", &f->cross_rank);
     recall_text(app, click, "hidden", "hidden", hidden, sizeof hidden, &f->hidden);
     recall_text(app, click, "bottom", "bottom", bottom, sizeof bottom, &f->bottom);
+    recall_text(app, click, "field_tables", "field-tables", tables, sizeof tables, &f->field_tables);
     recall_text(app, click, "pooling", "pooling", pooling, sizeof pooling, &f->pooling);
     f->stacked = f->stacked || json_is_true(json_object_get(click, "stacked"));
     f->no_wide_dense = f->no_wide_dense || json_is_true(json_object_get(click, "no_wide_dense"));

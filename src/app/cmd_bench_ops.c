@@ -1,5 +1,6 @@
-/* bench ops: each distinct operator of a program against what the machine reaches at best: multiply-adds
- * on registers and the triad over working sets of its size, measured before and after it in the same run.
+/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on registers and the
+ * triad over working sets of its size, sampled in turns with the operators. Both sides are medians; the same bounds from
+ * the machine's best samples are told beside them.
  *
  *      bound = max(flops that the algorithm does / peak, bytes / bandwidth)        fraction = bound / time
  *
@@ -14,16 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The better of two measurements of the same machine. */
-static void raise_peak(trm_machine_peak *p, const trm_machine_peak *other) {
-    p->float32_flops = p->float32_flops > other->float32_flops ? p->float32_flops : other->float32_flops;
-    p->bfloat16_flops = p->bfloat16_flops > other->bfloat16_flops ? p->bfloat16_flops : other->bfloat16_flops;
-    for (int32_t i = 0; i < p->memory_count && i < other->memory_count; i++) {
-        double rate = other->memory[i].bytes_per_second;
-        p->memory[i].bytes_per_second = rate > p->memory[i].bytes_per_second ? rate : p->memory[i].bytes_per_second;
-    }
-}
 
 /* Of the largest measured working set that is no larger than what must be held. */
 static double bandwidth_at(const trm_machine_peak *p, double bytes) {
@@ -66,8 +57,8 @@ static void tell_step(const app_context *app, const trm_step_profile *s, const t
     app_json_close();
 }
 
-static void tell_peak(const trm_machine_peak *p) {
-    app_say("machine, %d threads: %.1f GFLOP/s float32", (int)p->threads, p->float32_flops / 1e9);
+static void tell_peak(const trm_machine_peak *p, const char *which) {
+    app_say("machine, %d threads, %s: %.1f GFLOP/s float32", (int)p->threads, which, p->float32_flops / 1e9);
     if (p->bfloat16_flops > 0) {
         app_say(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
     }
@@ -80,16 +71,24 @@ static void tell_peak(const trm_machine_peak *p) {
     app_say("\n");
 }
 
-static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
-                       int32_t count, const trm_machine_peak *p) {
-    double seconds = 0, bound = 0;
+static double sum_of_bounds(const trm_step_profile *steps, int32_t count, const trm_machine_peak *p) {
+    double bound = 0;
     for (int32_t i = 0; i < count; i++) {
-        seconds += steps[i].seconds;
         bound += bound_of(&steps[i], p);
     }
-    tell_peak(p);
-    app_say("all %d steps: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f\n", (int)count, seconds * 1e3,
-            bound * 1e3, bound / seconds);
+    return bound;
+}
+
+static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
+                       int32_t count, const trm_machine_peak *p, const trm_machine_peak *best) {
+    double seconds = 0, bound = sum_of_bounds(steps, count, p), least = sum_of_bounds(steps, count, best);
+    for (int32_t i = 0; i < count; i++) {
+        seconds += steps[i].seconds;
+    }
+    tell_peak(p, "median");
+    tell_peak(best, "best");
+    app_say("all %d steps: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the machine's best)\n",
+            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds);
     app_json_open();
     app_json_text("bench", "ops_total");
     app_json_text("model", name);
@@ -98,7 +97,9 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_real("sum_seconds", seconds);
     app_json_real("bound_seconds", bound);
     app_json_real("bound_fraction", bound / seconds);
+    app_json_real("bound_fraction_of_best", least / seconds);
     app_json_real("peak_gflops_per_second", p->float32_flops / 1e9);
+    app_json_real("best_gflops_per_second", best->float32_flops / 1e9);
     app_json_real("peak_bfloat16_gflops_per_second", p->bfloat16_flops / 1e9);
     app_json_real("peak_gb_per_second", p->memory[p->memory_count - 1].bytes_per_second / 1e9);
     app_json_real("peak_cache_gb_per_second", p->memory[0].bytes_per_second / 1e9);
@@ -106,40 +107,30 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_close();
 }
 
-/* The first of equal operators stands for all: kind, work and algorithm tell them apart. */
-static bool is_first(const trm_step_profile *steps, int32_t i) {
-    for (int32_t j = 0; steps[i].same > 1 && j < i; j++) {
-        if (strcmp(steps[j].kind, steps[i].kind) == 0 && steps[j].same == steps[i].same &&
-            steps[j].flops == steps[i].flops && steps[j].bytes == steps[i].bytes) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static trm_status measure(const app_context *app, trm_model *model, const char *name, trm_error *err) {
     const trm_step_profile *steps;
     int32_t count;
-    trm_machine_peak before, after;
-    trm_status status = trm_machine_measure((int)app->o.threads, &before, err);
-    if (status == TRM_OK) {
-        status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, &steps, &count, err);
-    }
-    if (status == TRM_OK) {
-        status = trm_machine_measure((int)app->o.threads, &after, err);
-    }
+    trm_machine *machine;
+    trm_machine_peak peak, best;
+    trm_status status = trm_machine_create((int)app->o.threads, &machine, err);
     if (status != TRM_OK) {
         return status;
     }
-    raise_peak(&before, &after);
+    trm_machine_sample(machine);
+    status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count, err);
+    trm_machine_describe(machine, &peak, &best);
+    trm_machine_destroy(machine);
+    if (status != TRM_OK) {
+        return status;
+    }
     app_say("%-28s %-20s %-14s %4s %12s %17s %12s %8s\n", "operator", "kind", "algorithm", "same", "median",
             "arithmetic", "memory", "of peak");
     for (int32_t i = 0; i < count; i++) {
-        if (is_first(steps, i)) {
-            tell_step(app, &steps[i], &before);
+        if (steps[i].first_same == i) {
+            tell_step(app, &steps[i], &peak);
         }
     }
-    tell_total(app, name, steps, count, &before);
+    tell_total(app, name, steps, count, &peak, &best);
     return TRM_OK;
 }
 

@@ -32,7 +32,7 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     if (app_rank(app) != 0) {
         return;
     }
-    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3, (double)r->total_bytes / 1e6, (double)r->loss);
+    app_say("%-40s %10.3f ms %12.1f MB, loss %.6g\n", path, r->seconds * 1e3, (double)r->resident_bytes / 1e6, (double)r->loss);
     app_json_open();
     app_json_text("bench", "split");
     app_json_text("plan", path);
@@ -45,6 +45,7 @@ static void tell(const app_context *app, const char *path, const trm_planner_run
     app_json_int("slot_bytes", r->slot_bytes);
     app_json_int("activation_bytes", r->activation_bytes);
     app_json_int("total_bytes", r->total_bytes);
+    app_json_int("resident_bytes", r->resident_bytes);
     app_json_real("loss", r->loss);
     app_json_machine(0);
     app_json_close();

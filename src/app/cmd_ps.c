@@ -9,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-
-const char *app_ps_rule_name(trm_row_rule rule) {
-    static const char *const names[] = {"?",    "sgd",       "momentum", "adagrad", "rowwise_adagrad",
-                                        "adam", "lazy_adam", "ftrl"};
-    return rule >= TRM_ROW_SGD && rule <= TRM_ROW_FTRL ? names[rule] : names[0];
-}
 
 /* Keys are numbers of 64 bits: decimal, or 0x and hexadecimal. */
 static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
@@ -57,89 +50,12 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
         if (only != NULL && strcmp(only, o->name) != 0) {
             continue;
         }
-        app_say("  %-32s %12lld rows of %d x %s, %s, %d slots\n", o->name, (long long)rows, o->width,
-                trm_dtype_name(o->dtype), app_ps_rule_name(o->optimizer.rule), slots);
-        app_json_open();
-        app_json_text("table", o->name);
-        app_json_int("rows", rows);
-        app_json_int("width", o->width);
-        app_json_text("dtype", trm_dtype_name(o->dtype));
-        app_json_text("rule", app_ps_rule_name(o->optimizer.rule));
-        app_json_int("slots", slots);
+        app_ps_begin_table(o, rows, slots);
+        app_say("\n");
         app_json_int("cut", i.cut);
         app_json_int("global_step", i.global_step);
         app_json_close();
     }
-}
-
-static void say_numbers(const char *what, const float *values, int32_t count) {
-    if (app_out.json) {
-        app_json_open_array(what);
-        for (int32_t i = 0; i < count; i++) {
-            app_json_open_item();
-            app_json_real("value", values[i]);
-            app_json_close_item();
-        }
-        app_json_close_array();
-        return;
-    }
-    app_say("  %s", what);
-    for (int32_t i = 0; i < count; i++) {
-        app_say("%s%.9g", i % 8 == 0 ? "\n    " : " ", (double)values[i]);
-    }
-    app_say("%s\n", count == 0 ? " none" : "");
-}
-
-static void say_writers(const trm_ps_writer *writers, int32_t count, const int64_t *total) {
-    if (total != NULL) {
-        app_say("  %lld pushes of the logs changed it%s\n", (long long)*total,
-                count > 0 ? ", the last first:" : " (older ones are in the checkpoint)");
-    } else {
-        app_say("  changed last %s\n", count > 0 ? "by" : "by a push that is no longer remembered");
-    }
-    app_json_open_array("last_writers");
-    for (int32_t i = 0; i < count; i++) {
-        const trm_ps_writer *w = &writers[i];
-        app_say("    worker %u (incarnation %u), its push %llu, tick %u of the shard\n", w->worker,
-                w->incarnation, (unsigned long long)w->sequence, w->tick);
-        app_json_open_item();
-        app_json_int("worker", w->worker);
-        app_json_int("incarnation", w->incarnation);
-        app_json_int("sequence", (int64_t)w->sequence);
-        app_json_int("tick", w->tick);
-        app_json_close_item();
-    }
-    app_json_close_array();
-}
-
-void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const trm_row_info *info,
-                    const float *values, const float *slots, const trm_ps_writer *writers, int32_t count,
-                    const int64_t *total) {
-    char when[32] = "";
-    time_t at = info->last_time;
-    struct tm parts;
-    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", gmtime_r(&at, &parts));
-    app_say("%s, key %llu: %u updates, version %u, last at tick %u, %s UTC%s\n", table->name,
-            (unsigned long long)info->key, info->count, info->version, info->last_tick, when,
-            info->spilled ? ", spilled" : "");
-    app_json_open();
-    app_json_text("table", table->name);
-    app_json_int("key", (int64_t)info->key);
-    app_json_int("updates", info->count);
-    app_json_int("version", info->version);
-    app_json_int("last_tick", info->last_tick);
-    app_json_int("last_time", info->last_time);
-    app_json_real("score", info->score);
-    say_numbers("values", values, table->width);
-    say_numbers("slots", slots, slot_count);
-    say_writers(writers, count, total);
-    app_json_close();
-}
-
-trm_status app_ps_no_row(const char *table, uint64_t key, trm_error *err) {
-    return app_fail(err, TRM_INVALID,
-                    "table '%s' has no row of key %llu: it was never pushed, not admitted, or has left",
-                    table, (unsigned long long)key);
 }
 
 static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint64_t key, trm_error *err) {
@@ -165,6 +81,58 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     return status;
 }
 
+/* ---- the hottest rows ---------------------------------------------------------------------------- */
+
+typedef struct hot_rows {
+    trm_row_info *rows; /* most updates first */
+    int64_t count, capacity, seen, updates;
+} hot_rows;
+
+static trm_status see_hot(void *context, const trm_row_info *info, const float *values, const float *slots) {
+    hot_rows *h = context;
+    (void)values;
+    (void)slots;
+    h->seen++;
+    h->updates += info->count;
+    if (h->count == h->capacity && info->count <= h->rows[h->count - 1].count) {
+        return TRM_OK;
+    }
+    int64_t at = h->count < h->capacity ? h->count++ : h->count - 1;
+    for (; at > 0 && h->rows[at - 1].count < info->count; at--) {
+        h->rows[at] = h->rows[at - 1];
+    }
+    h->rows[at] = *info;
+    return TRM_OK;
+}
+
+static void say_hot(const hot_rows *h, const char *table) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < h->count; i++) {
+        sum += h->rows[i].count;
+        double share = h->updates > 0 ? (double)sum / (double)h->updates : 0;
+        app_say("%s, key %20llu: %10u updates; the first %lld have %.2f %% of all\n", table, (unsigned long long)h->rows[i].key,
+                h->rows[i].count, (long long)i + 1, 100 * share);
+        app_json_open();
+        app_json_text("table", table);
+        app_json_int("key", (int64_t)h->rows[i].key);
+        app_json_int("updates", h->rows[i].count);
+        app_json_real("share_so_far", share);
+        app_json_close();
+    }
+    app_say("%s: %lld rows, %lld updates\n", table, (long long)h->seen, (long long)h->updates);
+}
+
+static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64_t top, trm_error *err) {
+    hot_rows h = {.rows = calloc((size_t)top, sizeof *h.rows), .capacity = top};
+    trm_status status = h.rows == NULL ? app_fail(err, TRM_NOMEM, "no memory for %lld rows", (long long)top)
+                                       : trm_ps_folder_each(folder, find_table(folder, table), see_hot, &h, err);
+    if (status == TRM_OK) {
+        say_hot(&h, table);
+    }
+    free(h.rows);
+    return status;
+}
+
 /* A folder, or else HOST:PORT,... of servers that run. */
 static bool names_servers(const char *path) {
     struct stat info;
@@ -180,6 +148,12 @@ int app_run_ps_inspect(app_context *app) {
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --table says of which table", o->key);
     }
+    if (status == TRM_OK && o->top > 0 && (o->table == NULL || o->key != NULL || names_servers(app->parsed.arguments[0]))) {
+        status = app_fail(&err, TRM_INVALID, "--top %lld: of one table (--table) in a folder, without --key", (long long)o->top);
+    }
+    if (status == TRM_OK && o->prometheus && (app_out.json || o->key != NULL || !names_servers(app->parsed.arguments[0]))) {
+        status = app_fail(&err, TRM_INVALID, "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
+    }
     if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
         status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key, &err);
         return status == TRM_OK ? 0 : app_report(&err);
@@ -189,6 +163,8 @@ int app_run_ps_inspect(app_context *app) {
     }
     if (status == TRM_OK && o->key != NULL) {
         status = tell_row(folder, o->table, key, &err);
+    } else if (status == TRM_OK && o->top > 0) {
+        status = tell_hot(folder, o->table, o->top, &err);
     } else if (status == TRM_OK) {
         tell_folder(folder, app->parsed.arguments[0], o->table);
     }

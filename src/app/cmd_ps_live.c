@@ -4,6 +4,7 @@
 
 #include "trireme/cluster.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,19 +42,11 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
     if (status != TRM_OK) {
         return status;
     }
-    app_say("  %-32s %12lld rows of %d x %s, %s, %d slots; %.1f MB, %lld spilled\n", o->name, (long long)s.rows,
-            o->width, trm_dtype_name(o->dtype), app_ps_rule_name(o->optimizer.rule), slots,
-            (double)s.bytes * 1e-6, (long long)s.spilled_rows);
+    app_ps_begin_table(o, s.rows, slots);
+    app_say("; %.1f MB, %lld spilled\n", (double)s.bytes * 1e-6, (long long)s.spilled_rows);
     app_say("  %-32s %12lld reads, %lld updates, %lld created, %lld refused, %lld expired, %lld evicted\n", "",
             (long long)s.reads, (long long)s.updates, (long long)s.created, (long long)s.refused,
             (long long)s.expired, (long long)s.evicted);
-    app_json_open();
-    app_json_text("table", o->name);
-    app_json_int("rows", s.rows);
-    app_json_int("width", o->width);
-    app_json_text("dtype", trm_dtype_name(o->dtype));
-    app_json_text("rule", app_ps_rule_name(o->optimizer.rule));
-    app_json_int("slots", slots);
     app_json_int("bytes", s.bytes);
     app_json_int("spilled_rows", s.spilled_rows);
     app_json_int("reads", s.reads);
@@ -107,6 +100,74 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     return status;
 }
 
+/* ---- for Prometheus --------------------------------------------------------------------------------- */
+
+typedef struct metric {
+    const char *name, *kind, *help;
+    size_t offset; /* of an int64_t in trm_table_stats */
+} metric;
+
+static const metric table_metrics[] = {
+    {"rows", "gauge", "rows of the table, in memory and spilled", offsetof(trm_table_stats, rows)},
+    {"spilled_rows", "gauge", "of those, in the file", offsetof(trm_table_stats, spilled_rows)},
+    {"bytes", "gauge", "memory of rows, index and admission", offsetof(trm_table_stats, bytes)},
+    {"reads_total", "counter", "keys that were read", offsetof(trm_table_stats, reads)},
+    {"read_misses_total", "counter", "of those, without a row", offsetof(trm_table_stats, read_misses)},
+    {"updates_total", "counter", "gradients applied to rows", offsetof(trm_table_stats, updates)},
+    {"created_total", "counter", "new keys let in", offsetof(trm_table_stats, created)},
+    {"refused_total", "counter", "new keys not let in, or not yet", offsetof(trm_table_stats, refused)},
+    {"expired_total", "counter", "rows that left by a rule", offsetof(trm_table_stats, expired)},
+    {"evicted_total", "counter", "rows that left by the cap or the budget", offsetof(trm_table_stats, evicted)},
+    {"no_room_total", "counter", "gradients dropped because the budget gave no row", offsetof(trm_table_stats, no_room)}};
+
+/* Text exposition: `ps inspect ... --prometheus > FILE.prom` for the node exporter's folder. Names of tables need no escapes
+ * but these. */
+static void say_label(const char *name) {
+    for (; *name != '\0'; name++) {
+        app_say(*name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
+    }
+}
+
+static void say_head(const char *prefix, const char *name, const char *kind, const char *help) {
+    app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix, name, kind);
+}
+
+static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_error *err) {
+    trm_ps_worker workers[WORKERS_SHOWN];
+    int32_t count = 0, slots;
+    trm_table_stats *all = calloc((size_t)tables + 1, sizeof *all);
+    trm_status status = all == NULL ? app_fail(err, TRM_NOMEM, "no memory") : trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
+    for (int32_t t = 0; t < tables && status == TRM_OK; t++) {
+        status = trm_ps_table_get_stats(client, t, &all[t], err);
+    }
+    trm_ps_client_stats stats;
+    trm_ps_client_get_stats(client, &stats);
+    if (status == TRM_OK) {
+        say_head("", "global_step", "counter", "pushes applied; synchronous: batches");
+        app_say("trireme_ps_global_step %lld\n", (long long)stats.global_step);
+        say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
+        for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
+            app_say("trireme_ps_worker_batches_total{worker=\"%d\"} %lld\n", workers[i].worker, (long long)workers[i].batches);
+        }
+        say_head("worker_", "active", "gauge", "0: it has ended, rests, or is silent");
+        for (int32_t i = 0; i < count && i < WORKERS_SHOWN; i++) {
+            app_say("trireme_ps_worker_active{worker=\"%d\"} %d\n", workers[i].worker, workers[i].active);
+        }
+    }
+    for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK; m++) {
+        say_head("table_", table_metrics[m].name, table_metrics[m].kind, table_metrics[m].help);
+        for (int32_t t = 0; t < tables; t++) {
+            int64_t value;
+            memcpy(&value, (const char *)&all[t] + table_metrics[m].offset, sizeof value);
+            app_say("trireme_ps_table_%s{table=\"", table_metrics[m].name);
+            say_label(trm_ps_client_table_options(client, t, &slots)->name);
+            app_say("\"} %lld\n", (long long)value);
+        }
+    }
+    free(all);
+    return status;
+}
+
 static trm_status tell(trm_ps_client *client, const app_options *o, const char *servers, const uint64_t *key,
                        trm_error *err) {
     int32_t count, slots, found = -1;
@@ -123,6 +184,9 @@ static trm_status tell(trm_ps_client *client, const app_options *o, const char *
     }
     if (key != NULL) {
         return tell_row(client, found, *key, err);
+    }
+    if (o->prometheus) {
+        return tell_prometheus(client, count, err);
     }
     trm_ps_client_stats stats;
     status = tell_workers(client, err);

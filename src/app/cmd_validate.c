@@ -62,7 +62,7 @@ static trm_status run(app_context *app, const trm_planner *planner, const trm_mo
                     t->predicted_bytes = about.bytes;
                 }
                 t->measured = result.seconds;
-                t->bytes = (double)result.total_bytes;
+                t->bytes = (double)result.resident_bytes;
             }
             t->measured = fmin(t->measured, result.seconds);
             app_status_line("ran %d plans", i + 1);

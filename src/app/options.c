@@ -29,7 +29,7 @@ GROUP(dry_run, NULL, DRY_RUN);
 
 static const app_flag DATA[] = {
     {"data", APP_TEXT, OPTION(data), "DIR|synth", "where the data is; synth: generated shapes, or clicks", 0, 0},
-    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|tfrecord-clicks",
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|cifar10|imagefolder|tfrecord|clicks|criteo|avazu|csv|libsvm|slots|tfrecord-clicks",
      "its form (auto); clicks: generated, with a known best AUC", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
     {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
@@ -97,7 +97,7 @@ static const app_flag OUTPUT[] = {
 GROUP(output, "Output", OUTPUT);
 
 static const app_flag LOG[] = {
-    {"log-every", APP_INT, OPTION(log_every), "N", "steps between reports (20)", 1, 1e9},
+    {"log-every", APP_INT, OPTION(log_every), "N", "steps between reports (20); the first and the last are told too", 1, 1e9},
     {"tensorboard", APP_BOOL, OPTION(tensorboard), NULL, "an event file in --output", 0, 0},
     {"histogram-epochs", APP_INT, OPTION(histogram_epochs), "N", "parameters' histograms in it, every N epochs", 1, 1e6},
     {"metrics", APP_TEXT, OPTION(metrics), "FILE", "every reported step and evaluation: FILE.csv or FILE.jsonl", 0, 0},
@@ -127,6 +127,9 @@ GROUP(import, "Import", IMPORT);
 
 static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0, 0},
+    {"validate", APP_BOOL, OPTION(plan_validate), NULL, "with -n: run the plans and the baselines here and compare", 0, 0},
+    {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
+    {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
 };
 GROUP(plan, "Plan", PLAN);
 
@@ -140,9 +143,6 @@ static const app_flag PLANNER[] = {
     {"plan", APP_TEXT, OPTION(plan_given), "FILE", "a plan to compare with; what it pins is kept", 0, 0},
     {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together, not of one", 0, 0},
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
-    {"validate", APP_BOOL, OPTION(plan_validate), NULL, "run the plans and the baselines here and compare", 0, 0},
-    {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
-    {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
     {"refresh", APP_BOOL, OPTION(plan_refresh), NULL, "measure operators and messages again, whatever is kept in the cache", 0, 0},
     {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
     {"svg", APP_TEXT, OPTION(plan_picture), "FILE", "write a picture; FILE.dot: a graph for Graphviz", 0, 0},
@@ -188,11 +188,13 @@ static const app_flag RANKS[] = {
     {"plan", APP_TEXT, OPTION(split_plan), "FILE", "semi_auto_parallel, auto_parallel: strategies by operator, from trireme plan --save", 0, 0},
     {"mesh", APP_TEXT, OPTION(split_mesh), "AxB", "their mesh of ranks: 2x4 (the plan's; else searched, or one axis)", 0, 0},
     {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", 0, 0},
+    {"memory", APP_BYTES, OPTION(plan_memory), "BYTES", "a rank's training takes at most so much, as in 4GB: auto_parallel searches within it, "
+     "one device makes results again, others are refused beyond", 0, 0},
     {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},
     {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "each rank keeps and updates its slice; same bits (on one host)", 0, 0},
-    {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP", "normalise over all ranks, or groups of so many (off)", 0, 0},
+    {"sync-batch-norm", APP_TEXT, OPTION(sync_batch_norm), "off|on|GROUP", "normalise over all ranks, or groups of so many (off; split modes on)", 0, 0},
     {"layerwise", APP_TEXT, OPTION(layerwise), "A,B", "hybrid_parallel: parameters that each rank keeps to itself", 0, 0},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict",
      "fixed order of sums, algorithms kept with --output; strict: same bits on any number of ranks (false)", 0, 0},
@@ -244,7 +246,8 @@ static const app_flag ROLES[] = {
     {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of a server that own rows (its CPUs)", 1, 256},
     {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "of one server, never exceeded (80 % of the machine's)", 1e6, 1e15},
     {"ps-spill", APP_TEXT, OPTION(ps_spill), "DIR", "cold rows beyond --ps-memory go to a file there (they are evicted)", 0, 0},
-    {"tables", APP_TEXT, OPTION(tables), "A=X,B=Y", "rows=bf16, rounding, optimizer, admit=count:2, expire-steps, max-rows ...: docs/parameter-server.md", 0, 0},
+    {"export-bytes", APP_BYTES, OPTION(export_bytes), "BYTES", "tables of so much are in checkpoints, for evaluation (what fits on the disk twice)", 1, 1e18},
+    {"tables", APP_TEXT, OPTION(tables), "A=X,...;TABLE:B=Y", "rows=bf16, optimizer, rate, admit=count:2, max-rows ..., of all or of one (wide*:optimizer=ftrl)", 0, 0},
     {"no-ps-log", APP_BOOL, OPTION(no_ps_log), NULL, "a killed server goes back to its last checkpoint", 0, 0},
     {"export-latest", APP_CHOICE, OPTION(export_latest), "safetensors|npz|onnx", "each evaluated checkpoint goes to OUTPUT/export/latest", 0, 0},
     {"export-best", APP_TEXT, OPTION(export_best), "FORMAT[:METRIC]", "... to OUTPUT/export/best when it is the best so far: loss, logloss, auc, accuracy, top5 (loss)", 0, 0},
@@ -256,7 +259,8 @@ static const app_flag ROLES[] = {
     {"chief_hosts", APP_TEXT, OPTION(chief_hosts), "A:P", "of the chief, if there is one", 0, 0},
     {"evaluator_hosts", APP_TEXT, OPTION(evaluator_hosts), "A:P", "of the evaluator, if there is one", 0, 0},
     {"model_dir", APP_TEXT, OPTION(output), "DIR", "guide 000's name of --output", 0, 0},
-    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the job's secret, for roles on several hosts", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the job's secret, for roles on several hosts (MODEL_DIR/job.token, made by the first)", 0, 0},
+    {"summary-every", APP_INT, OPTION(summary_every), "N", "steps between points for TensorBoard (100; with --tensorboard as --log-every)", 1, 1e9},
     {"check", APP_BOOL, OPTION(check), NULL, "print what this process would do, and end", 0, 0},
 };
 GROUP(roles, "Parameter servers", ROLES);
@@ -320,6 +324,8 @@ GROUP(bench_ps, "Measuring", BENCH_PS);
 static const app_flag PS[] = {
     {"table", APP_TEXT, OPTION(table), "T", "one table", 0, 0},
     {"key", APP_TEXT, OPTION(key), "K", "inspect: one row of it, its slots, counts and last writers", 0, 0},
+    {"top", APP_INT, OPTION(top), "N", "inspect: the N rows of --table with the most updates, and their share of all", 1, 1e6},
+    {"prometheus", APP_BOOL, OPTION(prometheus), NULL, "inspect: of running servers, as text that Prometheus reads", 0, 0},
     {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
     {"output", APP_TEXT, OPTION(output), "FILE", "export: .npz or .safetensors", 0, 0},
     {"token-file", APP_TEXT, OPTION(token_file), "FILE", "inspect: the secret of the running job, needed beyond loopback", 0, 0},

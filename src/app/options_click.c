@@ -8,6 +8,7 @@
 static const app_flag CLICK_DATA[] = {
     {"table-rows", APP_INT, OPTION(click.table_rows), "N", "rows of the table a field: hash buckets, or keys of generated clicks (100000)", 2, 1e12},
     {"vocabulary", APP_TEXT, OPTION(click.vocabulary), "FILE", "of trireme data vocabulary: rows by value instead of by hash", 0, 0},
+    {"field-tables", APP_TEXT, OPTION(click.field_tables), "NAME=FIELDS[:WIDTH],...", "tables of their own, shared by fields (user=0:8,item=1+3-5); separate: each field's (one table)", 0, 0},
     {"columns", APP_TEXT, OPTION(click.columns), "NAME:ROLE,...", "csv, tfrecord-clicks; roles label, dense, key, bag, skip", 0, 0},
     {"separator", APP_CHOICE, OPTION(click.separator), "comma|tab|semicolon|space|bar", "csv: between columns (comma)", 0, 0},
     {"header", APP_CHOICE, OPTION(click.header), "auto|yes|no", "csv: the first line names the columns (auto)", 0, 0},
@@ -37,7 +38,7 @@ static const app_flag CLICK_MODEL[] = {
 GROUP(click_model, "Recommendation models", CLICK_MODEL);
 
 static const app_flag DATASET[] = {
-    {"dataset", APP_CHOICE, OPTION(dataset), "auto|criteo|avazu|csv|libsvm|tfrecord-clicks", "its form (auto)", 0, 0},
+    {"dataset", APP_CHOICE, OPTION(dataset), "auto|criteo|avazu|csv|libsvm|slots|tfrecord-clicks", "its form (auto)", 0, 0},
 };
 GROUP(dataset, "Data", DATASET);
 

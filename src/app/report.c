@@ -48,6 +48,13 @@ static void tell_state(const app_report_state *r, const trm_progress *p, double 
     app_json_close();
 }
 
+/* Every so many steps, and where there would be nothing to see otherwise: the first, and the last of an epoch or all. */
+static bool is_told(const app_report_state *r, const trm_progress *p, bool *last) {
+    const app_options *o = &r->app->o;
+    *last = p->step == p->epoch_steps || (o->steps > 0 && p->global_step == (uint64_t)o->steps);
+    return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
+}
+
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
@@ -62,12 +69,13 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
                  (long long)p->epoch, (long long)p->step, (long long)p->loss_scale->skipped,
                  p->loss_scale->scale);
     }
-    if (p->step % r->app->o.log_every != 0 && p->step != p->epoch_steps) {
+    bool last;
+    if (!is_told(r, p, &last)) {
         return TRM_OK;
     }
     r->reported_samples = p->samples;
     r->reported_seconds = p->busy_seconds;
-    if (!app_out.terminal || p->step == p->epoch_steps) {
+    if (!app_out.terminal || last) {
         app_note("epoch: %lld step: %lld, loss is %.8g, %.0f %s/s, learning rate %.4g\n",
                  (long long)p->epoch, (long long)p->step, (double)p->loss, speed, app_unit(r->app),
                  p->learning_rate);

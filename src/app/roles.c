@@ -29,8 +29,8 @@ bool app_is_job(const app_context *app) {
 
 /* What only jobs with servers look at. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
-    static const char *const names[] = {"mode", "hybrid", "placement", "lend", "hot-rows", "hot-age", "ps-shards", "ps-memory", "no-ps-log",
-                                        "export-latest", "export-best", "export-final"};
+    static const char *const names[] = {"mode", "hybrid", "placement", "lend", "hot-rows", "hot-age", "ps-shards", "ps-memory", "export-bytes", "no-ps-log",
+                                        "export-latest", "export-best", "export-final", "summary-every"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (app_given(&app->parsed, names[i])) {
             return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too", names[i]);
@@ -80,6 +80,14 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
                     "finish a batch before the next begins)", o->mode);
 }
 
+/* What --mode and --tables say; which tables there are is known only later. */
+static trm_status check_words(const app_options *o, trm_ps_strategy *s, trm_error *err) {
+    trm_table_options unused = {0};
+    uint64_t named = 0;
+    trm_status status = mode_of(o, s, err);
+    return status == TRM_OK ? app_table_flag(o->tables, &unused, &named, err) : status;
+}
+
 /* ---- one role --------------------------------------------------------------------------------------------- */
 
 typedef struct role {
@@ -92,9 +100,11 @@ typedef struct role {
     app_report_state report;
     uint8_t token[TRM_TOKEN_BYTES];
     bool has_token;
+    char token_path[4096]; /* model_dir/job.token; "" = --token-file, or none is needed */
     char latest[32], best[64], last[32]; /* exporters */
     bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
     uint64_t first_step, last_step;
+    uint64_t tables_named; /* parts of --tables that were about one */
     double first_time, last_time, loss;
 } role;
 
@@ -116,6 +126,13 @@ static trm_status make_model(trm_run_mode mode, trm_model_options *options, void
     trm_dataset *data = options->data;
     return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network, r->description, options,
                              err);
+}
+
+/* All tables are declared by now. */
+static trm_status check_tables(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    const role *r = context;
+    return app_table_flag_used(r->app->o.tables, r->tables_named, err);
 }
 
 static trm_status time_step(void *context, const trm_progress *p, trm_error *err) {
@@ -167,18 +184,51 @@ static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *
     app_tell_evaluation(((role *)context)->app, 0, v);
 }
 
+/* Does a role listen where other hosts reach it? */
+static bool beyond_loopback(const trm_cluster *cluster) {
+    static const trm_role all[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        for (int32_t i = 0; i < trm_cluster_task_count(cluster, all[k]); i++) {
+            const char *at = trm_cluster_task_address(cluster, all[k], i);
+            if (at != NULL && strncmp(at, "127.", 4) != 0 && strncmp(at, "localhost:", 10) != 0 && strncmp(at, "[::1]:", 6) != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is there, made by the first. */
+static trm_status share_token(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    const char *dir = o->output != NULL ? o->output : me->model_dir;
+    if (me->token_file != NULL || dir == NULL || o->check || o->dry_run || !beyond_loopback(r->cluster)) {
+        return TRM_OK;
+    }
+    snprintf(r->token_path, sizeof r->token_path, "%s/job.token", dir);
+    return trm_token_share(r->token_path, r->token, err);
+}
+
 static trm_status resolve(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
-    const trm_cluster_flags flags = {.job_name = o->job_name,
-                                     .task_index = o->task_index,
-                                     .ps_hosts = o->ps_hosts,
-                                     .worker_hosts = o->worker_hosts,
-                                     .chief_hosts = o->chief_hosts,
-                                     .evaluator_hosts = o->evaluator_hosts,
-                                     .token_file = o->token_file,
-                                     .rank_table = o->rank_table,
-                                     .needs_ps = true};
+    trm_cluster_flags flags = {.job_name = o->job_name,
+                               .task_index = o->task_index,
+                               .ps_hosts = o->ps_hosts,
+                               .worker_hosts = o->worker_hosts,
+                               .chief_hosts = o->chief_hosts,
+                               .evaluator_hosts = o->evaluator_hosts,
+                               .token_file = o->token_file,
+                               .rank_table = o->rank_table,
+                               .needs_ps = true};
     trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
+    status = status == TRM_OK ? share_token(r, err) : status;
+    if (status == TRM_OK && r->token_path[0] != '\0') { /* hybrid workers meet by it, too */
+        flags.token_file = r->token_path;
+        trm_cluster_destroy(r->cluster);
+        r->cluster = NULL;
+        status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
+    }
     if (status != TRM_OK) {
         return status;
     }
@@ -186,11 +236,8 @@ static trm_status resolve(role *r, trm_error *err) {
         app_warn("%s", trm_cluster_warning(r->cluster, i));
     }
     const char *token = trm_cluster_get(r->cluster)->token_file;
-    if (token != NULL) {
-        r->has_token = true;
-        return trm_token_read(token, r->token, err);
-    }
-    return TRM_OK;
+    r->has_token = token != NULL;
+    return token != NULL ? trm_token_read(token, r->token, err) : TRM_OK;
 }
 
 /* Trainers that this host shares: each takes its part of the CPUs, unless it was told how many. */
@@ -215,7 +262,8 @@ static void share_cpus(role *r) {
 
 /* make_estimator has checked it. */
 static void set_table(void *context, trm_table_options *options) {
-    (void)!app_table_flag(((const role *)context)->app->o.tables, options, NULL);
+    role *r = context;
+    (void)!app_table_flag(r->app->o.tables, options, &r->tables_named, NULL);
 }
 
 static trm_status make_estimator(role *r, trm_error *err) {
@@ -238,9 +286,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                 .spill_folder = o->ps_spill,
                                 .table = set_table,
                                 .context = r};
-    trm_table_options unused = {0};
-    trm_status status = mode_of(o, &strategy, err);
-    status = status == TRM_OK ? app_table_flag(o->tables, &unused, err) : status;
+    trm_status status = check_words(o, &strategy, err);
     if (status != TRM_OK) {
         return status;
     }
@@ -249,10 +295,11 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                    .distribute = &strategy,
                                    .token = r->has_token ? r->token : NULL,
                                    .tf_random_seed = (uint64_t)o->seed,
-                                   .save_summary_steps = o->tensorboard ? o->log_every : 0,
+                                   .save_summary_steps = o->summary_every > 0 ? o->summary_every : o->tensorboard ? o->log_every : 0,
                                    .save_checkpoints_steps = o->save_every_steps,
                                    .save_checkpoints_secs = o->save_every_seconds,
                                    .keep_checkpoint_max = (int32_t)o->keep,
+                                   .export_bytes = o->export_bytes,
                                    .keep_checkpoint_every_n_hours = o->keep_every_hours,
                                    .log_step_count_steps = o->log_every,
                                    .iterations_per_loop = 1,
@@ -356,6 +403,7 @@ static int play(role *r) {
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
         train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
                                       : app_reporter(&r->report);
+        train.callbacks[1] = (trm_callback){.on_begin = check_tables, .context = r};
     }
     if (r->bench) {
         train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
@@ -411,9 +459,7 @@ static trm_status check_launch(const app_context *app, trm_error *err) {
     if (o->evaluator && o->output == NULL) {
         return app_fail(err, TRM_INVALID, "--evaluator needs --output: it evaluates the checkpoints there");
     }
-    trm_table_options unused = {0};
-    trm_status status = mode_of(o, &ignored, err);
-    status = status == TRM_OK ? app_table_flag(o->tables, &unused, err) : status;
+    trm_status status = check_words(o, &ignored, err);
     if (status != TRM_OK || o->output == NULL || o->resume) {
         return status;
     }

@@ -118,7 +118,7 @@ static trm_status settle_classes(app_network *network, const app_options *o, trm
 /* What a checkpoint keeps about the run. All strings are of fixed choice, but the model's name, which
  * was found in the list of models. */
 static void describe(const app_options *o, const app_network *n, char *text, size_t size) {
-    char click[640] = "";
+    char click[2048] = "";
     if (app_is_recommender(n->name)) {
         snprintf(click, sizeof click, ",\"click\":");
         app_click_describe(n, click + strlen(click), sizeof click - strlen(click));
@@ -187,6 +187,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,
         .retune = o->retune,
+        .memory_bytes = o->plan_memory,
         .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .description = description,

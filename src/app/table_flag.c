@@ -1,6 +1,12 @@
-/* --tables: what the embedding tables of a job on parameter servers are like. */
+/* --tables: what the embedding tables of a job on parameter servers are like.
+ *
+ *      rows=bf16,admit=count:2;wide*:optimizer=ftrl,l1=0.1
+ *      ---- of all tables ----  --- of those so called ---      later words win
+ */
 #include "app/app.h"
 
+#include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,10 +71,73 @@ static trm_status admission(const char *text, trm_admission *a, trm_error *err) 
     return app_fail(err, TRM_INVALID, "--tables admit=%.40s: all, count:N, bloom:N or probability:P expected", text);
 }
 
-static trm_status set_one(char *key, const char *text, trm_table_options *t, trm_error *err) {
-    double x = 0;
+/* zero, constant:X, uniform:X, normal:X: no longer from the stream that one device fills its array from */
+static trm_status initial(const char *text, trm_row_init *init, trm_error *err) {
+    static const char *const names[] = {"constant", "uniform", "normal"};
+    static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM, TRM_ROW_INIT_NORMAL};
+    const char *colon = strchr(text, ':');
+    double x;
+    if (strcmp(text, "zero") == 0) {
+        *init = (trm_row_init){.kind = TRM_ROW_INIT_CONSTANT};
+        return TRM_OK;
+    }
+    for (int i = 0; i < 3 && colon != NULL; i++) {
+        if (strncmp(text, names[i], (size_t)(colon - text)) == 0 && names[i][colon - text] == '\0') {
+            trm_status status = number("init", colon + 1, -1e6, 1e6, &x, err);
+            *init = (trm_row_init){.kind = kinds[i]};
+            *(i == 0 ? &init->value : &init->scale) = status == TRM_OK ? (float)x : 0;
+            return status;
+        }
+    }
+    return app_fail(err, TRM_INVALID, "--tables init=%.40s: zero, constant:X, uniform:X or normal:X expected", text);
+}
+
+/* A key whose value is a number: where it goes, as one of the two. */
+typedef struct numeric {
+    const char *name;
+    double least, most;
+    size_t at; /* in trm_table_options */
+    enum { INTO_FLOAT, INTO_DOUBLE, INTO_INTEGER } kind;
+} numeric;
+
+#define AT(member) offsetof(trm_table_options, member)
+static const numeric NUMBERS[] = {{"rate", 1e-12, 1e6, AT(optimizer.learning_rate), INTO_FLOAT},
+                                  {"momentum", 0, 1, AT(optimizer.momentum), INTO_FLOAT},
+                                  {"accumulator", 0, 1e6, AT(optimizer.initial_accumulator), INTO_FLOAT},
+                                  {"decay", 0, 1e6, AT(optimizer.weight_decay), INTO_FLOAT},
+                                  {"l1", 0, 1e6, AT(optimizer.l1), INTO_FLOAT},
+                                  {"l2", 0, 1e6, AT(optimizer.l2), INTO_FLOAT},
+                                  {"expire-seconds", 0, 1e12, AT(expiry.after_seconds), INTO_DOUBLE},
+                                  {"expire-steps", 0, 1e12, AT(expiry.after_ticks), INTO_INTEGER},
+                                  {"min-score", 0, 1e9, AT(expiry.min_score), INTO_FLOAT},
+                                  {"score-decay", 0, 1, AT(expiry.score_decay), INTO_FLOAT},
+                                  {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
+
+static trm_status set_number(const numeric *n, const char *text, trm_table_options *t, trm_error *err) {
+    double x;
+    trm_status status = number(n->name, text, n->least, n->most, &x, err);
+    void *to = (char *)t + n->at;
+    if (status != TRM_OK) {
+        return status;
+    }
+    if (n->kind == INTO_FLOAT) {
+        *(float *)to = (float)x;
+    } else if (n->kind == INTO_DOUBLE) {
+        *(double *)to = x;
+    } else {
+        *(int64_t *)to = (int64_t)x;
+    }
+    return TRM_OK;
+}
+
+static trm_status set_one(const char *key, const char *text, trm_table_options *t, trm_error *err) {
     int value = 0;
     trm_status status = TRM_OK;
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
+        if (strcmp(key, NUMBERS[i].name) == 0) {
+            return set_number(&NUMBERS[i], text, t, err);
+        }
+    }
     if (strcmp(key, "rows") == 0) {
         status = one_of(key, text, ROWS, &value, err);
         t->dtype = (trm_dtype)value;
@@ -81,41 +150,21 @@ static trm_status set_one(char *key, const char *text, trm_table_options *t, trm
         t->optimizer.rule = (trm_row_rule)value;
     } else if (strcmp(key, "admit") == 0) {
         status = admission(text, &t->admission, err);
-    } else if (strcmp(key, "expire-seconds") == 0) {
-        status = number(key, text, 0, 1e12, &t->expiry.after_seconds, err);
-    } else if (strcmp(key, "expire-steps") == 0) {
-        status = number(key, text, 0, 1e12, &x, err);
-        t->expiry.after_ticks = (int64_t)x;
-    } else if (strcmp(key, "min-score") == 0) {
-        status = number(key, text, 0, 1e9, &x, err);
-        t->expiry.min_score = (float)x;
-    } else if (strcmp(key, "score-decay") == 0) {
-        status = number(key, text, 0, 1, &x, err);
-        t->expiry.score_decay = (float)x;
-    } else if (strcmp(key, "max-rows") == 0) {
-        status = number(key, text, 0, 1e15, &x, err);
-        t->expiry.max_rows = (int64_t)x;
+    } else if (strcmp(key, "init") == 0) {
+        status = initial(text, &t->init, err);
     } else if (strcmp(key, "cap") == 0) {
         status = one_of(key, text, CAPS, &value, err);
         t->expiry.cap = (trm_cap_policy)value;
     } else {
-        status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, optimizer, admit, "
-                          "expire-seconds, expire-steps, min-score, score-decay, max-rows and cap are known", key);
+        status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, optimizer, rate, momentum, accumulator, "
+                          "decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, max-rows and cap "
+                          "are known", key);
     }
     return status;
 }
 
-trm_status app_table_flag(const char *text, trm_table_options *options, trm_error *err) {
-    char copy[512];
-    if (text == NULL) {
-        return TRM_OK;
-    }
-    if (strlen(text) >= sizeof copy) {
-        return app_fail(err, TRM_INVALID, "--tables: %zu characters, at most %zu expected", strlen(text),
-                        sizeof copy - 1);
-    }
-    strcpy(copy, text);
-    for (char *rest = copy, *part; (part = strtok_r(rest, ",", &rest)) != NULL;) {
+static trm_status set_all(char *words, trm_table_options *options, trm_error *err) {
+    for (char *rest = words, *part; (part = strtok_r(rest, ",", &rest)) != NULL;) {
         char *equals = strchr(part, '=');
         if (equals == NULL) {
             return app_fail(err, TRM_INVALID, "--tables: '%.40s' has no '=': name=value,name=value expected", part);
@@ -124,6 +173,67 @@ trm_status app_table_flag(const char *text, trm_table_options *options, trm_erro
         trm_status status = set_one(part, equals + 1, options, err);
         if (status != TRM_OK) {
             return status;
+        }
+    }
+    return TRM_OK;
+}
+
+/* The words of a part that begins with the name of tables; then *name is it, else NULL. */
+static char *words_of(char *part, char **name) {
+    char *colon = strchr(part, ':'), *equals = strchr(part, '=');
+    bool named = colon != NULL && (equals == NULL || colon < equals);
+    *name = named ? part : NULL;
+    if (named) {
+        *colon = '\0';
+    }
+    return named ? colon + 1 : part;
+}
+
+/* "user" is all of a set of fields: its embedding and its wide table. */
+static bool is_called(const char *table, const char *name) {
+    const char *dot = strchr(table, '.');
+    size_t length = strlen(name);
+    return fnmatch(name, table, 0) == 0 ||
+           (dot != NULL && strncmp(dot + 1, name, length) == 0 && strcmp(dot + 1 + length, ".weight") == 0);
+}
+
+trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used, trm_error *err) {
+    char copy[2048];
+    if (text == NULL) {
+        return TRM_OK;
+    }
+    if (strlen(text) >= sizeof copy) {
+        return app_fail(err, TRM_INVALID, "--tables: %zu characters, at most %zu expected", strlen(text),
+                        sizeof copy - 1);
+    }
+    strcpy(copy, text);
+    int part_number = 0;
+    for (char *rest = copy, *part; (part = strtok_r(rest, ";", &rest)) != NULL; part_number++) {
+        char *name, *words = words_of(part, &name);
+        if (part_number == 64) {
+            return app_fail(err, TRM_INVALID, "--tables: at most 64 parts between semicolons expected");
+        }
+        if (name == NULL || options->name == NULL || is_called(options->name, name)) {
+            *used |= (uint64_t)1 << part_number;
+            trm_status status = set_all(words, options, err);
+            if (status != TRM_OK) {
+                return status;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err) {
+    char copy[2048];
+    int part_number = 0;
+    snprintf(copy, sizeof copy, "%s", text == NULL ? "" : text);
+    for (char *rest = copy, *part; (part = strtok_r(rest, ";", &rest)) != NULL; part_number++) {
+        char *name;
+        words_of(part, &name);
+        if ((used >> part_number & 1) == 0) {
+            return app_fail(err, TRM_INVALID, "--tables: no table is called '%.60s'; give one's whole name (embedding.weight), a "
+                            "pattern (wide*) or a name from --field-tables", name == NULL ? part : name);
         }
     }
     return TRM_OK;

@@ -23,6 +23,10 @@ static inline bool trmi_add_size(size_t a, size_t b, size_t *out) {
 static inline int64_t trmi_round_up(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
+/* How many pieces of at most `most` hold `count`. */
+static inline int64_t trmi_pieces(int64_t count, int64_t most) { return (count + most - 1) / most; }
+/* Where part `i` of `parts` nearly equal ones begins; part `parts` begins at the end. */
+static inline int64_t trmi_cut_at(int64_t count, int64_t parts, int64_t i) { return count * i / parts; }
 static inline int64_t trmi_min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t trmi_max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 

@@ -85,6 +85,11 @@ size_t trmi_map_resident(size_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
+size_t trmi_shared_resident(size_t bytes) {
+    size_t page = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 4096;
+    return bytes > SIZE_MAX - page ? 0 : bytes == 0 ? page : (bytes + page - 1) / page * page;
+}
+
 struct trmi_arena_chunk {
     trmi_arena_chunk *next;
     size_t used;

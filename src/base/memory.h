@@ -21,6 +21,8 @@ void trmi_unmap(void *memory, size_t bytes);
 void trmi_release_pages(void *memory, size_t bytes);
 /* What a mapping of so many bytes takes once it is in use: whole huge pages where the system has them. */
 size_t trmi_map_resident(size_t bytes);
+/* What memory that processes share takes (comm/shm_memory.c): whole pages, huge ones if it fills one; 0: there is no such. */
+size_t trmi_shared_resident(size_t bytes);
 
 /* Fails the k-th next allocation (1 = the next) of the calling thread; 0 switches it off.
  * For the fault sweeps of the tests. */

@@ -69,6 +69,11 @@ int64_t trmi_os_resident_bytes(void);
 /* Of the resident bytes, what other processes count for that have the same shared memory: of what n ranks share and
  * touch, (n - 1) / n. 0 where the kernel does not say; milliseconds. */
 int64_t trmi_os_shared_bytes(void);
+/* Bytes that this process has made: its anonymous pages, and the memory files (memfd) that it has open, whoever looks at
+ * them. No files: programs, libraries. */
+int64_t trmi_os_own_bytes(void);
+/* Gives free pages of the heap back to the system: growth of the resident bytes is then all that is taken. */
+void trmi_os_trim(void);
 /* "$XDG_CACHE_HOME/trireme" or "$HOME/.cache/trireme", made if missing; false without either. */
 bool trmi_os_cache_dir(char *path, size_t size);
 

@@ -7,6 +7,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -400,6 +403,30 @@ int64_t trmi_os_shared_bytes(void) {
     long long resident = kilobytes_of("/proc/self/status", "RssShmem:");
     long long proportional = kilobytes_of("/proc/self/smaps_rollup", "Pss_Shmem:");
     return proportional >= 0 && resident > proportional ? (resident - proportional) * 1024 : 0;
+}
+
+int64_t trmi_os_own_bytes(void) {
+    long long anonymous = kilobytes_of("/proc/self/status", "RssAnon:");
+    int64_t bytes = anonymous > 0 ? anonymous * 1024 : 0;
+    DIR *files = opendir("/proc/self/fd");
+    for (struct dirent *entry = files != NULL ? readdir(files) : NULL; entry != NULL; entry = readdir(files)) {
+        char name[64] = "";
+        struct stat about;
+        if (readlinkat(dirfd(files), entry->d_name, name, sizeof name - 1) > 0 && strncmp(name, "/memfd:", 7) == 0 &&
+            fstatat(dirfd(files), entry->d_name, &about, 0) == 0) {
+            bytes += (int64_t)about.st_blocks * 512;
+        }
+    }
+    if (files != NULL) {
+        closedir(files);
+    }
+    return bytes;
+}
+
+void trmi_os_trim(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }
 
 bool trmi_os_cache_dir(char *path, size_t size) {

@@ -21,6 +21,8 @@
 
 enum { SAMPLES = 31, LEAST_SAMPLES = 5, SAMPLES_IN_A_ROW = 4, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
 #define TRIED_SECONDS 0.002
+/* The bound's region; up to which size of a vector all ranks come to it. */
+enum { READY_AT = 128, VECTOR_AT = 4096, HANDED_ROUND_BYTES = 64 << 10 };
 
 /* --- values --------------------------------------------------------------------------------------- */
 static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
@@ -155,27 +157,28 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
 }
 
 /* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers. With more
- * ranks than CPUs one rank per CPU does it for all, while the others sleep. ------------------------ */
+ * ranks than CPUs one rank per CPU does it for all. Of small vectors the others come to the barrier, too, for nothing can be
+ * done before each of them has had its CPU, and handing that over is what takes time; of large ones they sleep. -------- */
 typedef struct bound {
-    bool usable, works; /* works: this rank is one of those that sum */
+    bool usable, works, comes; /* comes: this rank is one of those that meet; works: of those that sum */
     int32_t n, workers, worker; /* who sums is rank worker * n / workers */
     const void **sources;
     void **targets;
-    _Atomic uint64_t **flags; /* a cache line for each rank */
+    _Atomic uint64_t **come, **done, *here, *ready; /* cache lines: of those that meet, of workers; this rank's */
+    int32_t meeting;
     uint64_t turn;
     int64_t first, beyond;
     trmi_reduce_fn *reduce;
     char *region;
 } bound;
 
-static void bare_barrier(bound *b) {
-    b->turn++;
-    atomic_store_explicit(b->flags[b->worker], b->turn, memory_order_release);
-    for (int32_t w = 0; w < b->workers; w++) {
-        for (int polls = 0; atomic_load_explicit(b->flags[w], memory_order_acquire) < b->turn; polls++) {
-            if (polls < PATIENCE) {
+static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
+    int patience = b->meeting > b->workers ? 0 : PATIENCE; /* who is waited for needs this CPU */
+    for (int32_t i = 0; i < count; i++) {
+        for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn; polls++) {
+            if (polls < patience) {
                 RELAX();
-            } else { /* the other has lost its CPU to somebody else: this one's may do */
+            } else { /* or has lost its CPU to somebody else: this one's may do */
                 sched_yield();
             }
         }
@@ -183,12 +186,17 @@ static void bare_barrier(bound *b) {
 }
 
 static void run_bound(bound *b, int64_t times) {
-    for (int64_t i = 0; i < times && b->works; i++) {
-        bare_barrier(b);
-        if (b->beyond > b->first) {
-            b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
+    for (int64_t i = 0; i < times && b->comes; i++) {
+        b->turn++;
+        atomic_store_explicit(b->here, b->turn, memory_order_release);
+        wait_for_all(b, b->come, b->meeting);
+        if (b->works) {
+            if (b->beyond > b->first) {
+                b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
+            }
+            atomic_store_explicit(b->ready, b->turn, memory_order_release);
         }
-        bare_barrier(b);
+        wait_for_all(b, b->done, b->workers);
     }
 }
 
@@ -196,10 +204,33 @@ static void free_bound(trm_comm *comm, bound *b) {
     trm_comm_free_shared(comm, b->region);
     trmi_free(b->sources);
     trmi_free(b->targets);
-    trmi_free(b->flags);
+    trmi_free(b->come);
+    trmi_free(b->done);
 }
 
-/* region of each rank: flag line, then the vector */
+static bool is_worker(const bound *b, int32_t rank, int32_t *worker) {
+    for (*worker = 0; *worker < b->workers; ++*worker) {
+        if ((int32_t)((int64_t)*worker * b->n / b->workers) == rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Region of each rank: a line for "here", one for "ready", and from VECTOR_AT on the vector. */
+static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
+    int32_t worker;
+    bool works = is_worker(b, rank, &worker);
+    if (works) {
+        b->done[worker] = (_Atomic uint64_t *)(void *)(at + READY_AT);
+    }
+    if (works || b->meeting == b->n) {
+        b->come[b->meeting == b->n ? rank : worker] = (_Atomic uint64_t *)(void *)at;
+    }
+    b->targets[rank] = at + VECTOR_AT + b->first * element;
+    b->sources[rank] = b->targets[rank];
+}
+
 static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     trm_comm *comm = b->comm;
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
@@ -207,28 +238,28 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
     *out = (bound){.n = (int32_t)n};
     out->workers = shm->cpus < out->n ? shm->cpus : out->n;
-    for (int32_t w = 0; w < out->workers; w++) {
-        if ((int32_t)((int64_t)w * out->n / out->workers) == comm->group.rank) {
-            out->works = true;
-            out->worker = w;
-        }
-    }
+    out->meeting = b->vector * bytes <= HANDED_ROUND_BYTES ? out->n : out->workers;
+    out->works = is_worker(out, comm->group.rank, &out->worker);
+    out->comes = out->works || out->meeting == out->n;
     out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 && !b->options.no_roofline;
     if (!out->usable) {
         return TRM_OK;
     }
     out->sources = trmi_alloc(n * sizeof *out->sources);
     out->targets = trmi_alloc(n * sizeof *out->targets);
-    out->flags = trmi_alloc(n * sizeof *out->flags);
+    out->come = trmi_alloc(n * sizeof *out->come);
+    out->done = trmi_alloc(n * sizeof *out->done);
     trmi_shm_place *places = trmi_alloc(n * sizeof *places);
-    size_t region_bytes = 4096 + (size_t)(b->vector * bytes);
+    size_t region_bytes = VECTOR_AT + (size_t)(b->vector * bytes);
     out->region = trm_comm_alloc_shared(comm, region_bytes, err);
-    if (out->sources == NULL || out->targets == NULL || out->flags == NULL || places == NULL ||
-        out->region == NULL) {
+    if (out->sources == NULL || out->targets == NULL || out->come == NULL || out->done == NULL ||
+        places == NULL || out->region == NULL) {
         trmi_free(places);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the bound of %zu bytes", region_bytes);
     }
     memset(out->region, 0, region_bytes);
+    out->here = (_Atomic uint64_t *)(void *)out->region;
+    out->ready = (_Atomic uint64_t *)(void *)(out->region + READY_AT);
     trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
     trm_collective gather = {.kind = TRM_ALLGATHER, .send = &mine, .recv = places,
                              .count = sizeof mine, .dtype = TRM_UINT8};
@@ -241,13 +272,7 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
         char *at = NULL;
         status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
         if (status == TRM_OK) {
-            for (int32_t w = 0; w < out->workers; w++) {
-                if ((int64_t)w * out->n / out->workers == (int64_t)r) {
-                    out->flags[w] = (_Atomic uint64_t *)(void *)at;
-                }
-            }
-            out->targets[r] = at + 4096 + out->first * bytes;
-            out->sources[r] = out->targets[r];
+            place_rank(out, (int32_t)r, at, bytes);
         }
     }
     trmi_free(places);

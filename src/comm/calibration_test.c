@@ -2,7 +2,7 @@
 #include "comm/calibration.h"
 
 #include "base/os.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <sys/stat.h>
 

@@ -3,6 +3,7 @@
 
 #include "trireme/cluster.h"
 
+#include <pthread.h>
 #include <grp.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -254,6 +255,7 @@ static void every_bad_tf_config_has_its_message(void **state) {
         free(text);
     }
     print_message("%zu bad TF_CONFIGs\n", count);
+    assert_true(count >= 40);
     size_t bytes = 5u << 20;
     char *big = malloc(bytes + 16);
     strcpy(big, "TF_CONFIG={\"");
@@ -527,6 +529,34 @@ static void token_files_are_private(void **state) {
     rmdir(dir);
 }
 
+static void *share_token(void *context) {
+    trm_error err;
+    uint8_t *token = context; /* 32 bytes, then the path */
+    CHECK_OK(trm_token_share((const char *)token + 32, token, &err), err);
+    return NULL;
+}
+
+static void one_token_is_shared_whoever_comes_first(void **state) {
+    enum { MANY = 8 };
+    static struct {
+        uint8_t token[32];
+        char path[64];
+    } all[MANY];
+    pthread_t threads[MANY];
+    char dir[] = "/tmp/tokenXXXXXX";
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; i < MANY; i++) {
+        sprintf(all[i].path, "%s/job.token", dir);
+        assert_int_equal(pthread_create(&threads[i], NULL, share_token, &all[i]), 0);
+    }
+    for (int i = 0; i < MANY; i++) {
+        pthread_join(threads[i], NULL);
+        assert_memory_equal(all[i].token, all[0].token, 32);
+    }
+    unlink(all[0].path);
+    assert_int_equal(rmdir(dir), 0); /* nothing else was left */
+}
+
 /* A Kubernetes Secret with fsGroup: root's file, mode 0440, read by a user of the group. */
 static void secrets_of_kubernetes_are_read(void **state) {
     trm_error err;
@@ -569,6 +599,7 @@ int main(void) {
         cmocka_unit_test(bad_environments_name_both_sides),
         cmocka_unit_test(tables_and_environment_agree),
         cmocka_unit_test(token_files_are_private),
+        cmocka_unit_test(one_token_is_shared_whoever_comes_first),
         cmocka_unit_test(secrets_of_kubernetes_are_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

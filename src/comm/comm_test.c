@@ -1,6 +1,6 @@
 /* What goes around the collectives: messages, requests, splits, shared memory, order of sums,
  * disagreement, death, and that nothing is left behind. */
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include "base/half.h"
 #include "base/os.h"

@@ -1,6 +1,6 @@
 /* Every collective between network name spaces: over tcp and ucx, flat and in two levels (2x2, 2x4), against
  * brute force. Needs root; skipped where name spaces cannot be made. */
-#include "comm/collective_cases.h"
+#include "collective_cases.h"
 
 #include <fcntl.h>
 #include <sched.h>

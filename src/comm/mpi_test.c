@@ -1,6 +1,6 @@
 /* Every collective and type over the MPI plug-ins, under Open MPI's and MPICH's mpirun: this program starts
  * itself with them in the role "rank". Skipped where plug-in or mpirun is not found. */
-#include "comm/collective_cases.h"
+#include "collective_cases.h"
 
 #include "trireme/cluster.h"
 

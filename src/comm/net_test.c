@@ -1,6 +1,6 @@
 /* Every collective over networks: simulated, TCP, flat and in two levels, by every algorithm; and what
  * happens when the network or a rank misbehaves. */
-#include "comm/collective_cases.h"
+#include "collective_cases.h"
 
 #include "base/os.h"
 #include "base/rng.h"
@@ -354,6 +354,28 @@ static void killed_over_tcp(void **state) {
     }
 }
 
+/* For longer than a host may be silent, and with more data waiting than the sockets take. */
+static void late(rank_context *context) {
+    OPEN_COMM();
+    enum { COUNT = 4 << 20 };
+    float *data = malloc(COUNT * sizeof *data);
+    for (int i = 0; i < COUNT; i++) {
+        data[i] = (float)context->rank;
+    }
+    if (context->rank == 1) {
+        usleep(6500000);
+    }
+    EXPECT_OK(trm_comm_allreduce(comm, data, COUNT, TRM_FLOAT32, TRM_REDUCE_SUM, &err), err);
+    EXPECT(data[0] == 1 && data[COUNT - 1] == 1, "%g", (double)data[0]);
+    free(data);
+    CLOSE_COMM();
+}
+
+static void a_late_rank_is_waited_for(void **state) {
+    rank_setup given = {.options = {.engine = "tcp"}};
+    ranks_run(2, 1, true, late, &given, "late");
+}
+
 /* --- options --------------------------------------------------------------------------------------- */
 static void algorithm_texts(void **state) {
     trmi_algorithms a;
@@ -423,6 +445,7 @@ int main(void) {
         cmocka_unit_test(strict_over_networks), cmocka_unit_test(partials_keep_their_bits),
         cmocka_unit_test(messages),             cmocka_unit_test(faults_are_named),
         cmocka_unit_test(disagreement),         cmocka_unit_test(killed_over_tcp),
+        cmocka_unit_test(a_late_rank_is_waited_for),
         cmocka_unit_test(algorithm_texts),      cmocka_unit_test(choice_by_cost),
         cmocka_unit_test(bad_engines),
     };

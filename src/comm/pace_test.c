@@ -1,7 +1,7 @@
 /* Slow ranks: judged from made-up windows, then told by ranks that say how long their steps were. */
 #include "comm/pace.h"
 
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <time.h>
 

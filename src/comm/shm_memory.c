@@ -8,7 +8,6 @@
 #define _GNU_SOURCE
 #include "comm/shm.h"
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -260,12 +259,11 @@ void trmi_shm_host_release(trmi_shm_host *host) {
 }
 
 void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
-    size_t rounded = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 4096, wanted = 0;
-    if (!trmi_add_size(bytes > 0 ? bytes : 1, rounded - 1, &wanted)) {
+    size_t wanted = trmi_shared_resident(bytes);
+    if (wanted == 0) {
         TRMI_FAIL(err, TRM_NOMEM, "%zu bytes of shared memory: more than there can be", bytes);
         return NULL;
     }
-    wanted = wanted / rounded * rounded;
     void *memory = NULL;
     pthread_mutex_lock(&host->mutex);
     trmi_shm_region *mine = &host->regions[(size_t)host->me * TRMI_SHM_REGIONS], *region = NULL;

@@ -1,5 +1,5 @@
 /* Every collective over shared memory: ranks as threads and as processes. */
-#include "comm/collective_cases.h"
+#include "collective_cases.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 /* small path, its limit, direct and staged with several chunks */

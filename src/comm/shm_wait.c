@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/sanitizers.h"
 #include "comm/futex.h"
 
 #include <sched.h>
@@ -21,7 +22,7 @@ static const double least_spin_seconds = 2e-6;
 
 /* Everything stored before is visible before anything loaded after. */
 static void full_fence(trmi_shm *shm) {
-#if defined(__SANITIZE_THREAD__)
+#if TRMI_THREAD_SANITIZER
     atomic_fetch_add(&shm->head->sleepers, 0); /* the sanitizer knows no fences */
 #else
     (void)shm;

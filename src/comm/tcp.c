@@ -324,7 +324,7 @@ static void tcp_destroy(trmi_transport *transport) {
     for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {
         trmi_link *link = &self->links[i];
         if (link->fd >= 0) {
-            close(link->fd);
+            trmi_tcp_close(link->fd);
         }
         XXH3_freeState(link->out_hash);
         XXH3_freeState(link->in_hash);

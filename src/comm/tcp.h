@@ -35,5 +35,7 @@ typedef struct trmi_link {
  * (fd -1). Each side proves with the job's secret that it belongs to the job. */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_link *links, trm_error *err);
+/* What a silent peer has not taken then is kept for seconds, not minutes. */
+void trmi_tcp_close(int fd);
 
 #endif

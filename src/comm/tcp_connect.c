@@ -70,11 +70,18 @@ static trm_status listen_somewhere(const char *address, int *out, place *mine, t
     return status;
 }
 
+/* No TCP_USER_TIMEOUT: the kernel counts a peer that is not reading yet, because it still computes or is stopped, like one that is
+ * gone. Hosts that fall silent are the side channel's to find. */
 static void prepare_socket(int fd) {
-    int on = 1, user_timeout_ms = 5000;
+    int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
+}
+
+void trmi_tcp_close(int fd) {
+    int left_ms = 5000;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &left_ms, sizeof left_ms);
+    close(fd);
 }
 
 /* All of `bytes`, within the deadline; false otherwise. */

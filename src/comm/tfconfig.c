@@ -508,8 +508,10 @@ trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, 
     const char *word = config->master && config->role == TRM_ROLE_CHIEF ? "master"
                                                                         : role_words[config->role];
     if (job->count == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: the task is %s %d, but the cluster lists no %s",
-                         at(source, "task.type").text, word, config->index, word);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: the task is %s %d, but the cluster lists no %s; add its address: "
+                         "--%s_hosts, or cluster.%s in TF_CONFIG%s",
+                         at(source, "task.type").text, word, config->index, word, word, word,
+                         config->role == TRM_ROLE_CHIEF ? "; or leave it out, and worker 0 is chief" : "");
     }
     if (trmi_tfconfig_task(config, config->role, config->index) == NULL) {
         return config->sparse && config->role == TRM_ROLE_WORKER

@@ -2,9 +2,13 @@
 #include "trireme/cluster.h"
 
 #include "base/error.h"
+#include "base/os.h"
 #include "comm/cluster_json.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -86,4 +90,32 @@ trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
     trm_status status = read_open(fd, name, token, err);
     close(fd);
     return status;
+}
+
+trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) {
+    char own[4096], name[48];
+    const char *slash = strrchr(path, '/');
+    uint64_t mark;
+    if (access(path, F_OK) == 0) {
+        return trm_token_read(path, token, err);
+    }
+    if (getrandom(&mark, sizeof mark, 0) != (ssize_t)sizeof mark) {
+        return TRMI_FAIL_SYS(err, "no random bytes for the job token");
+    }
+    int length = snprintf(own, sizeof own, "%s.%016" PRIx64, path, mark);
+    if (length < 0 || (size_t)length >= sizeof own) {
+        return TRMI_FAIL(err, TRM_INVALID, "token file %s: the path is too long", trmi_short_name(path, name));
+    }
+    if (slash != NULL && slash != path) {
+        own[slash - path] = '\0';
+        TRMI_TRY(trmi_os_make_dirs(NULL, own, err));
+        own[slash - path] = '/';
+    }
+    TRMI_TRY(trm_token_create(own, err));
+    /* Whole or not there; the first one wins. */
+    bool made = link(own, path) == 0 || errno == EEXIST;
+    trm_status status = made ? TRM_OK : TRMI_FAIL_SYS(err, "token file %s cannot be made", trmi_short_name(path, name));
+    unlink(own);
+    TRMI_TRY(status);
+    return trm_token_read(path, token, err);
 }

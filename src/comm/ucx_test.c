@@ -1,5 +1,5 @@
 /* Every collective over the UCX plug-in, where it was built. */
-#include "comm/collective_cases.h"
+#include "collective_cases.h"
 
 #include "base/os.h"
 

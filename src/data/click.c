@@ -141,9 +141,17 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                          (long long)o->bag_max, (int)o->column_count, (double)o->missing_dense,
                          (double)o->label_threshold);
     }
+    for (int32_t f = 0; f < o->same_as_count; f++) {
+        if (o->same_as[f] < 0 || o->same_as[f] >= o->same_as_count || o->same_as[o->same_as[f]] != o->same_as[f]) {
+            return TRMI_FAIL(err, TRM_INVALID, "same_as: field %d as %d: a field from 0 to %d that is keyed as itself "
+                             "expected", f, o->same_as[f], o->same_as_count - 1);
+        }
+    }
     source->keyer = (trmi_keyer){.buckets = o->buckets,
                                  .vocabulary = o->vocabulary,
                                  .shared = o->shared_table,
+                                 .same_as = o->same_as,
+                                 .same_as_count = o->same_as_count,
                                  .seed = o->vocabulary != NULL
                                              ? trmi_vocabulary_seed(o->vocabulary)
                                              : o->hash_seed};

@@ -16,7 +16,14 @@ typedef struct trmi_keyer {
     const trm_vocabulary *vocabulary;
     bool shared;
     uint64_t seed;
+    const int32_t *same_as; /* [same_as_count] */
+    int32_t same_as_count;
 } trmi_keyer;
+
+/* The field as which the values of `field` are keyed. */
+static inline int32_t trmi_keyed_as(const trmi_keyer *keyer, int32_t field) {
+    return field < keyer->same_as_count ? keyer->same_as[field] : field;
+}
 
 /* The 64-bit hash of a value of a field; what vocabularies store. Its values are part of the
  * meaning of saved models: frozen by a test. */
@@ -121,6 +128,8 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
                            trmi_click_source **out, trm_error *err);
 trm_status trmi_libsvm_source(const char *path, const trm_click_options *options,
                               trmi_click_source **out, trm_error *err);
+trm_status trmi_slots_source(const char *path, const trm_click_options *options,
+                             trmi_click_source **out, trm_error *err);
 trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options *options,
                                       trmi_click_source **out, trm_error *err);
 

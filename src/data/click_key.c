@@ -40,6 +40,7 @@ static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
 }
 
 int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
+    field = trmi_keyed_as(keyer, field);
     if (keyer->buckets == 0 && keyer->vocabulary == NULL) {
         return unbounded(trmi_key_hash(keyer->seed, field, "", 0));
     }
@@ -50,6 +51,7 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
     if (bytes == 0) {
         return trmi_key_missing(keyer, field);
     }
+    field = trmi_keyed_as(keyer, field);
     uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
@@ -61,6 +63,7 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
 }
 
 int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t number) {
+    field = trmi_keyed_as(keyer, field);
     if (keyer->vocabulary != NULL) {
         return bounded(keyer, field,
                        trmi_vocabulary_id(keyer->vocabulary, field, (uint64_t)number));

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 static bool known(const char *kind) {
-    static const char *const kinds[] = {"criteo", "avazu", "csv", "libsvm", "tfrecord-clicks"};
+    static const char *const kinds[] = {"criteo", "avazu", "csv", "libsvm", "slots", "tfrecord-clicks"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kind, kinds[i]) == 0) {
             return true;
@@ -26,12 +26,15 @@ static trm_status source_of(const char *kind, const char *path, const trm_click_
     if (strcmp(kind, "libsvm") == 0) {
         return trmi_libsvm_source(path, options, out, err);
     }
+    if (strcmp(kind, "slots") == 0) {
+        return trmi_slots_source(path, options, out, err);
+    }
     if (strcmp(kind, "tfrecord-clicks") == 0) {
         return trmi_click_tfrecord_source(path, options, out, err);
     }
     return TRMI_FAIL(err, TRM_INVALID,
                      "unknown dataset %s: synth, random, cifar10, imagefolder, tfrecord, clicks, "
-                     "criteo, avazu, csv, libsvm and tfrecord-clicks are known",
+                     "criteo, avazu, csv, libsvm, slots and tfrecord-clicks are known",
                      kind);
 }
 
@@ -96,7 +99,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
                 field++;
             }
             if (keys[k] != trmi_key_missing(&source->keyer, field) &&
-                !trmi_vocabulary_count(v, field, (uint64_t)keys[k])) {
+                !trmi_vocabulary_count(v, trmi_keyed_as(&source->keyer, field), (uint64_t)keys[k])) {
                 status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
             }
         }

@@ -1,4 +1,4 @@
-/* Click files end to end: the bytes as Criteo, CSV (with bags), libsvm and a vocabulary. The first
+/* Click files end to end: the bytes as Criteo, CSV (with bags), libsvm, slots and a vocabulary. The first
  * byte chooses. */
 #include "fuzz_seed.h"
 
@@ -16,8 +16,9 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
         "1" "hour,click,price,tags\n14102107,1,2.5,red|green\n08,0,,\n07,1,\"-1e1\",\"x|y\"\n",
         "2" "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n",
         "2" "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n",
+        "4" "click:0 dense:0.5 1:7 2:8 2:9\nclick:1 2:9 dense:1 1:3\n",
         "3" "trireme-vocabulary 1 3 77\n0 12ab\n2 ffff\n1 3\n"};
-    const char *seed = seeds[index % 5];
+    const char *seed = seeds[index % 6];
     size_t bytes = strlen(seed);
     memcpy(data, seed, bytes < capacity ? bytes : capacity);
     return bytes;
@@ -78,6 +79,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         break;
     case '2':
         if (trm_dataset_libsvm(path, NULL, &set, &err) == TRM_OK) {
+            read_all(set);
+        }
+        break;
+    case '4':
+        if (trm_dataset_slots(path, NULL, &set, &err) == TRM_OK) {
             read_all(set);
         }
         break;

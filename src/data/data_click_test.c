@@ -1,4 +1,4 @@
-/* Click data: keys, Criteo, Avazu, CSV, libsvm, tf.Example, vocabularies, the generator. */
+/* Click data: keys, Criteo, Avazu, CSV, libsvm, slots, tf.Example, vocabularies, the generator. */
 #include "check.h"
 
 #include "base/crc32c.h"
@@ -119,6 +119,33 @@ static void keys_are_bounded_and_missing_is_zero(void **state) {
     assert_true(trmi_key_of_text(&keyer, 0, "x", 1) >= 0);
     assert_true(key(0, "x", 0) != key(1, "x", 0));
     assert_int_equal(trmi_key_of_number(&keyer, 1, 77), 77);
+}
+
+/* Fields 0 and 2 are of one kind: shops, say. */
+static void fields_are_keyed_alike(void **state) {
+    static const int32_t same[] = {0, 1, 0}, wrong[] = {0, 2, 0};
+    trmi_keyer keyer = {.buckets = 100, .same_as = same, .same_as_count = 3};
+    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key(0, "x", 100));
+    assert_int_equal(trmi_key_of_number(&keyer, 2, 5), trmi_key_of_number(&keyer, 0, 5));
+    assert_int_equal(trmi_key_of_text(&keyer, 1, "x", 1), key(1, "x", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 3, "x", 1), key(3, "x", 100));
+    keyer.shared = true;
+    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key(0, "x", 100));
+    const char *path = text_file("same.csv", "label,a,b,c\n1,x,y,z\n0,z,y,x\n");
+    trm_click_options options = {.same_as = same, .same_as_count = 3};
+    trm_vocabulary *v;
+    trm_dataset *data;
+    CHECK_OK(trm_vocabulary_build("csv", path, &options, 1, &v, &err), err);
+    assert_int_equal(trm_vocabulary_rows(v, 0), 3); /* 0, x, z */
+    assert_int_equal(trm_vocabulary_rows(v, 2), 1);
+    options.vocabulary = v;
+    CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
+    const int64_t *keys = field(first_batch(data, 2), "keys");
+    assert_true(keys[0] == 1 && keys[2] == 2 && keys[3] == 2 && keys[5] == 1);
+    trm_dataset_destroy(data);
+    trm_vocabulary_destroy(v);
+    options = (trm_click_options){.same_as = wrong, .same_as_count = 3};
+    CHECK_FAILS(trm_dataset_csv(path, &options, &data, &err), TRM_INVALID, err, "field 1 as 2");
 }
 
 /* ---- Criteo and Avazu ------------------------------------------------------------------------------ */
@@ -360,6 +387,53 @@ static void libsvm_and_libffm_are_read(void **state) {
     }
     CHECK_FAILS(trm_dataset_libsvm(text_file("b.svm", "1\n0\n"), NULL, &data, &err), TRM_CORRUPT,
                 err, "no libsvm file");
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------- */
+
+static void slots_are_read_in_any_order(void **state) {
+    trm_dataset *data;
+    const char *text = "click:0 dense_feature:0.5 dense_feature:2 10:7 2:x 2:y\n2:y click:1 dense_feature:1 10:8 dense_feature:-1\n";
+    CHECK_OK(trm_dataset_slots(text_file("s.txt", text), NULL, &data, &err), err);
+    const trm_batch *batch = first_batch(data, 2);
+    /* Fields 2 and 10: by number, not by letter. */
+    static const int64_t offsets[] = {0, 2, 3, 4, 5};
+    assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
+    const int64_t *keys = field(batch, "keys");
+    assert_true(keys[0] != keys[1] && keys[1] == keys[3] && keys[2] != keys[4]);
+    const float *dense = field(batch, "dense"), *label = field(batch, "label");
+    assert_true(dense[0] == 0.5f && dense[1] == 2 && dense[2] == 1 && dense[3] == -1 && label[0] == 0 && label[1] == 1);
+    trm_dataset_destroy(data);
+    /* Slots that the caller chooses, in its order; others are skipped. */
+    static const trm_column columns[] = {{"10", TRM_COLUMN_BAG, 0}, {"2", TRM_COLUMN_KEY, 0}, {"click", TRM_COLUMN_LABEL, 0}};
+    CHECK_OK(trm_dataset_slots(text_file("s.txt", text), &(trm_click_options){.columns = columns, .column_count = 3}, &data, &err), err);
+    batch = first_batch(data, 2);
+    static const int64_t chosen[] = {0, 1, 3, 4, 5};
+    assert_memory_equal(field(batch, "offsets"), chosen, sizeof chosen);
+    assert_null(trm_batch_tensor(batch, "dense"));
+    trm_dataset_destroy(data);
+    static const char *const bad[][2] = {{"click:0 1:2\nclick:0 word\n", "line 2, column 9: 'word', slot:value"},
+                                         {"click:2 1:2\n", "column 1: 'click:2', one label, 0 or 1"},
+                                         {"click:0 click:1 1:2\n", "column 9: 'click:1', one label"},
+                                         {"click:0 1:2\n1:3\n", "line 2: 0 labels and 0 numbers, 1 and 0 expected"},
+                                         {"click:0 dense:1 1:2\nclick:0 1:2\n", "1 labels and 0 numbers, 1 and 1"},
+                                         {"click:0 dense:1 1:2\nclick:0 dense:1 dense:2\n", "no more numbers than in the first row"},
+                                         {"click:0 dense:x 1:2\n", "'dense:x', a number expected"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const trm_batch *none;
+        CHECK_OK(trm_dataset_slots(text_file("b.txt", bad[i][0]), NULL, &data, &err), err);
+        CHECK_OK(trm_dataset_batch(data, 2, false, &err), err);
+        trm_status status;
+        do {
+            status = trm_dataset_next(data, &none, &err);
+        } while (status == TRM_OK);
+        assert_int_equal(status, TRM_CORRUPT);
+        assert_non_null(strstr(err.message, bad[i][1]));
+        trm_dataset_destroy(data);
+    }
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "0 1:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "words without a slot");
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "click:0 dense:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "0 slots of keys");
+    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "x:0 1:2\n"), NULL, &data, &err), TRM_CORRUPT, err, "0 label slots");
 }
 
 /* ---- tf.Example ------------------------------------------------------------------------------------------ */
@@ -632,12 +706,14 @@ int main(void) {
         cmocka_unit_test(numbers_are_parsed),
         cmocka_unit_test(keys_are_frozen),
         cmocka_unit_test(keys_are_bounded_and_missing_is_zero),
+        cmocka_unit_test(fields_are_keyed_alike),
         cmocka_unit_test_setup_teardown(criteo_rows_are_parsed, make_folder, remove_folder),
         cmocka_unit_test(real_criteo_and_avazu_are_read),
         cmocka_unit_test_setup_teardown(csv_with_header_quotes_and_bags, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(many_lines_are_indexed, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(libsvm_and_libffm_are_read, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(slots_are_read_in_any_order, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(examples_are_read, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(vocabularies_number_values, make_folder, remove_folder),
         cmocka_unit_test(a_large_vocabulary_grows),

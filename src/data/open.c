@@ -43,6 +43,10 @@ static const char *kind_of_file(const char *path) {
     fclose(file);
     line[got] = '\0';
     line[strcspn(line, "\n")] = '\0';
+    size_t word = strcspn(line, " \t");
+    if (line[word] != '\0' && memchr(line, ':', word) != NULL) {
+        return "slots"; /* libsvm's first word is a bare label */
+    }
     int tabs = 0, commas = 0;
     for (const char *at = line; *at != '\0'; at++) {
         tabs += *at == '\t';
@@ -101,7 +105,7 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
     if (*out == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "
-                         "a Criteo, CSV or libsvm file; name it with --dataset",
+                         "a Criteo, CSV, libsvm or slot file; name it with --dataset",
                          spec->path);
     }
     return TRM_OK;

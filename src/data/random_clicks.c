@@ -98,7 +98,7 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .describe = describe,
                                                   .destroy = destroy};
 
-static trm_status draw_rows(random_clicks *set, double click_rate, uint64_t seed, trm_error *err) {
+static trm_status draw_rows(random_clicks *set, const trm_random_clicks_options *o, trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
     int64_t dense = set->click.dense_count;
     set->keys = trmi_alloc((size_t)(count * fields) * sizeof *set->keys);
@@ -107,14 +107,15 @@ static trm_status draw_rows(random_clicks *set, double click_rate, uint64_t seed
     if (set->keys == NULL || set->dense == NULL || set->labels == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld random rows", (long long)count);
     }
+    int64_t stride = o->own_tables ? 0 : set->vocabulary;
     for (int64_t i = 0; i < count; i++) {
-        draws d = {.seed = trmi_mix(seed, (uint64_t)i)};
-        set->labels[i] = unit(&d) < click_rate ? 1.0f : 0.0f;
+        draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
+        set->labels[i] = unit(&d) < o->click_rate ? 1.0f : 0.0f;
         for (int64_t k = 0; k < dense; k++) {
             set->dense[i * dense + k] = (float)unit(&d);
         }
         for (int64_t f = 0; f < fields; f++) {
-            set->keys[i * fields + f] = zipf(&d, set->zipf) % set->vocabulary + f * set->vocabulary;
+            set->keys[i * fields + f] = zipf(&d, set->zipf) % set->vocabulary + f * stride;
         }
     }
     return TRM_OK;
@@ -147,7 +148,7 @@ trm_status trm_dataset_random_clicks(const trm_random_clicks_options *options, t
     set->click.entries_max = o.fields;
     set->vocabulary = o.vocabulary;
     set->zipf = o.zipf;
-    trm_status status = draw_rows(set, o.click_rate, o.seed, err);
+    trm_status status = draw_rows(set, &o, err);
     if (status != TRM_OK) {
         destroy(&set->click.base);
         return status;

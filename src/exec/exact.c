@@ -44,6 +44,8 @@ static double bound_of(const trmi_exact *what, const float *largest) {
     case TRMI_OP_LINEAR:
     case TRMI_OP_MATMUL:
         return a * b;
+    case TRMI_OP_PAIR_DOTS:
+        return a * a;
     case TRMI_OP_BCE_LOGITS:
         return a * (1 + b) + 1;
     default:
@@ -230,6 +232,21 @@ static void sum_pool(const job *j) { /* MAX_POOL_GRAD, AVG_POOL_GRAD */
     }
 }
 
+static void sum_pairs(const job *j) {
+    const trm_shape *x = &j->first.shape;
+    int64_t rows = x->dim[1], width = x->dim[2];
+#pragma omp parallel for schedule(static)
+    for (int64_t n = 0; n < x->dim[0]; n++) {
+        const float *own = j->a + n * rows * width;
+        int64_t *sums = j->sums + n * rows * (rows - 1) / 2;
+        for (int64_t i = 1; i < rows; i++) {
+            for (int64_t k = 0; k < i; k++) {
+                *sums++ = j->loops->dot(own + i * width, 1, own + k * width, 1, j->anchor, width);
+            }
+        }
+    }
+}
+
 static void sum_logistic(const job *j) {
     int64_t count = trm_shape_count(&j->first.shape), zero;
     memcpy(&zero, &j->anchor, sizeof zero);
@@ -347,6 +364,8 @@ static void (*sum_of(trmi_op_kind kind))(const job *j) {
     case TRMI_OP_MAX_POOL_GRAD:
     case TRMI_OP_AVG_POOL_GRAD:
         return sum_pool;
+    case TRMI_OP_PAIR_DOTS:
+        return sum_pairs;
     case TRMI_OP_BCE_LOGITS:
         return sum_logistic;
     default:

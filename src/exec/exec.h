@@ -50,7 +50,8 @@ struct trm_exec {
     trm_step_profile *profile;
     trmi_parallel *parallel; /* NULL: one rank */
     trmi_lanes *lanes;       /* NULL: the batch as one */
-    struct trmi_shard_plan *alone; /* exact, one rank: its plan; owned */
+    struct trmi_shard_plan *alone; /* one rank, exact or within a limit of memory: its plan; owned */
+    int64_t memory_bytes;          /* the limit (exec/limit.h); 0 = none */
     double create_seconds, step_seconds;
     bool scaling;
     trmi_loss_scale scale;
@@ -87,6 +88,8 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
 /* exec_run.c: runs the kernels [begin, end). */
 trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
+/* Of this thread's parallel regions from now on. */
+void trmi_exec_use_threads(const trm_exec *exec);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 

@@ -1,10 +1,12 @@
 /* The program as people and scripts read it. */
 #include "exec/exec.h"
+#include "exec/peak.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "exec/exec_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +16,19 @@
 static int64_t overhead_bytes(const trm_exec *exec) {
     int64_t bytes = exec->overhead_bytes;
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        int64_t used = exec->program->arena_bytes[a];
-        bytes += exec->owned[a] != NULL ? (int64_t)trmi_map_resident((size_t)used) - used : 0;
+        int64_t used = exec->program->arena_bytes[a] - (a == TRMI_ARENA_GRAD ? exec->program->untouched_bytes : 0);
+        bytes += exec->env.arena[a] != NULL ? trmi_program_arena_resident(exec->program, a, exec->owned[a] == NULL) - used : 0;
     }
     int64_t slots = trmi_update_bytes(exec->update), count = trmi_update_slots(exec->update);
     for (int64_t i = 0; i < count; i++) {
         bytes += (int64_t)trmi_map_resident((size_t)(slots / count)) - slots / count;
     }
     return bytes > 0 ? bytes : 0;
+}
+
+static int64_t fed_bytes(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return exec->whole_inputs == NULL ? 0 : trmi_program_fed_bytes(exec->program, p != NULL ? p->size : 1, p != NULL && p->options.own_samples);
 }
 
 void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
@@ -36,7 +43,7 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
                             (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +
-                       p->arena_bytes[TRMI_ARENA_CAST],
+                       p->arena_bytes[TRMI_ARENA_CAST] + fed_bytes(exec),
         .overhead_bytes = overhead_bytes(exec),
         .create_seconds = exec->create_seconds,
         .steps = p->steps_count,
@@ -160,7 +167,8 @@ char *trm_exec_explain(const trm_exec *exec, bool json) {
 
 /* ---- profile -------------------------------------------------------------------------------------- */
 
-static int32_t equal_steps(const trm_program *p, const trmi_step *step) {
+/* How many steps are as this one, and the first of them. */
+static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
     int32_t same = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *other = &p->steps[i];
@@ -176,6 +184,7 @@ static int32_t equal_steps(const trm_program *p, const trmi_step *step) {
             equal = trm_shape_equal(&p->buffers[step->outputs[0]].shape,
                                     &p->buffers[other->outputs[0]].shape);
         }
+        *first = equal && same == 0 ? i : *first;
         same += equal;
     }
     return same;
@@ -223,7 +232,10 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-trm_status trm_exec_profile(trm_exec *exec, int repeats, const trm_step_profile **out,
+/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost a tenth of them. */
+static const double between_samples = 0.05; /* seconds */
+
+trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, const trm_step_profile **out,
                             int32_t *count, trm_error *err) {
     const trm_program *p = exec->program;
     repeats = repeats < 1 ? 1 : repeats;
@@ -235,18 +247,27 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, const trm_step_profile 
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
         goto done;
     }
+    double sampled = trmi_os_now();
     /* Whole steps in order, so that every operator meets the caches that it meets in training. */
     for (int r = 0; r < repeats; r++) {
         for (int32_t i = 0; i < p->steps_count; i++) {
             double begin = trmi_os_now();
             TRMI_TRY_GOTO(status, trmi_exec_run(exec, i, i + 1, err), done);
             times[(size_t)i * (size_t)repeats + (size_t)r] = trmi_os_now() - begin;
+            if (beside != NULL && trmi_os_now() > sampled + between_samples) {
+                trmi_machine_sample_arithmetic(beside);
+                sampled = trmi_os_now();
+            }
+        }
+        if (beside != NULL) {
+            trm_machine_sample(beside);
         }
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
         double *mine = times + (size_t)i * (size_t)repeats;
         qsort(mine, (size_t)repeats, sizeof *mine, by_value);
+        int32_t first = i, same = equal_steps(p, step, &first);
         exec->profile[i] = (trm_step_profile){
             .name = step->name, .kind = kind_of(step), .algorithm = step->algorithm,
             .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
@@ -254,7 +275,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, const trm_step_profile 
             .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
             .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
             .reuse_bytes = reuse_bytes(p, i),
-            .same = equal_steps(p, step)};
+            .same = same, .first_same = first};
     }
     *out = exec->profile;
     *count = p->steps_count;

@@ -4,7 +4,7 @@
 #include "exec/exec.h"
 
 #include "base/rng.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 

@@ -368,6 +368,7 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(check_same(exec, err));
+    TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
     if (exec->program->training) {
         TRMI_TRY(take_memory(exec, err));
         TRMI_TRY(trmi_parallel_measure_link(exec, err));

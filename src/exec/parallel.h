@@ -129,5 +129,7 @@ bool trmi_exec_flagged(const struct trm_exec *exec);
 void trmi_exec_forget_flag(struct trm_exec *exec);
 /* A name of the options, or below one. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
+/* INVALID: a name that no parameter of the program has; UNSUPPORTED: gradients clipped by their norm. */
+trm_status trmi_parallel_check_layerwise(const struct trm_exec *exec, trm_error *err);
 
 #endif

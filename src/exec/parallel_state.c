@@ -35,15 +35,44 @@ void trmi_parallel_parameters_changed(trm_exec *exec) {
     }
 }
 
+/* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
+static bool names(const char *layerwise, const char *name) {
+    size_t length = strlen(layerwise);
+    return strncmp(name, layerwise, length) == 0 && (name[length] == '\0' || name[length] == '.' || name[length] == '/');
+}
+
 bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
-        size_t length = strlen(p->options.layerwise[i]);
-        if (strncmp(name, p->options.layerwise[i], length) == 0 &&
-            (name[length] == '\0' || name[length] == '.' || name[length] == '/')) {
+        if (names(p->options.layerwise[i], name)) {
             return true;
         }
     }
     return false;
+}
+
+bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
+    return exec->parallel != NULL && trmi_parallel_is_layerwise(exec->parallel, exec->variables[index].name);
+}
+
+trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
+    const trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    if (p->options.layerwise_count > 0 && program->training && exec->optimizer.clip_norm > 0) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "clip_norm %g with parameters that each rank keeps to itself ('%s'): the norm of all gradients "
+                         "would be another on each rank, and what they share would drift apart", exec->optimizer.clip_norm,
+                         p->options.layerwise[0]);
+    }
+    for (int32_t i = 0; i < p->options.layerwise_count; i++) {
+        int32_t k = 0;
+        while (k < program->params_count && !names(p->options.layerwise[i], program->params[k].name)) {
+            k++;
+        }
+        if (k == program->params_count) {
+            return TRMI_FAIL(err, TRM_INVALID, "layerwise parameter '%s': no parameter has this name or is below it; "
+                             "there is '%s', for one", p->options.layerwise[i], k > 0 ? program->params[0].name : "none");
+        }
+    }
+    return TRM_OK;
 }
 
 void trmi_exec_set_flag(trm_exec *exec, bool flag) {

@@ -4,7 +4,7 @@
 #include "exec/exec.h"
 
 #include "base/rng.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 
@@ -13,6 +13,9 @@ enum { SAMPLES = 12, STEPS = 4, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 20
 typedef struct setup {
     trm_exec_options options;
     const char *layerwise;
+    double rate;  /* 0 = 0.05 */
+    int steps;    /* 0 = STEPS */
+    int32_t only; /* a single process: rank `only` - 1's samples of two, and no others */
     bool own_seeds, poison, no_norm;
 } setup;
 
@@ -111,7 +114,7 @@ static void feed(trm_exec *exec, int step, int64_t first, int64_t batch) {
 static trm_status step_all(trm_exec *exec, const setup *s, int rank, int64_t batch, outcome *o,
                            trm_error *err) {
     int32_t accumulate = s->options.accumulate > 1 ? s->options.accumulate : 1;
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < (s->steps > 0 ? s->steps : STEPS); step++) {
         for (int32_t a = 0; a < accumulate; a++) {
             feed(exec, step * accumulate + a, rank * batch, batch);
             if (s->poison && rank == 1 && step == 2) {
@@ -125,7 +128,7 @@ static trm_status step_all(trm_exec *exec, const setup *s, int rank, int64_t bat
             }
             o->loss[step * accumulate + a] = trm_exec_loss(exec);
         }
-        trm_status status = trm_exec_update(exec, 0.05, err);
+        trm_status status = trm_exec_update(exec, s->rate > 0 ? s->rate : 0.05, err);
         if (status != TRM_OK) {
             return status;
         }
@@ -169,7 +172,7 @@ static shared *play(setup s, int ranks, bool forked) {
     shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->setup = s;
     if (ranks == 1) {
-        train(&s, NULL, 0, SAMPLES, &all->of[0]);
+        train(&s, NULL, s.only > 0 ? s.only - 1 : 0, s.only > 0 ? SAMPLES / 2 : SAMPLES, &all->of[0]);
     } else {
         ranks_run_joined(ranks, forked, rank_main, all, "ranks");
     }
@@ -251,26 +254,34 @@ static void processes_and_groups_and_sums(void **state) {
     CHECK_OK(many->of[1].status, many->of[1].error);
     assert_true(largest_difference(one, many, 2) < 1e-5);
     drop(many);
-    s.options.parallel.sync_batch_norm = 2; /* two groups of two: not the big batch, but the same on all */
+    drop(one);
+    /* Two groups of two ranks normalise as two ranks of twice the batch do by themselves. */
+    s.options.parallel.sync_batch_norm = 2;
     many = play_ok(s, 4);
-    double worst = 0;
-    for (int i = 0; i < STEPS; i++) {
-        worst = fmax(worst, fabs((double)(one->of[0].loss[i] - many->of[0].loss[i])));
+    s.options.parallel.sync_batch_norm = 0;
+    shared *pairs = play_ok(s, 2);
+    for (int r = 0; r < 4; r++) { /* running means and variances are in many only */
+        for (int i = 0; i < STEPS; i++) {
+            assert_true(fabs((double)(many->of[r].loss[i] - pairs->of[0].loss[i])) < 1e-5);
+        }
     }
-    assert_true(worst > 1e-5 && worst < 1);
+    shared *apart = play_ok(s, 4);
+    assert_true(fabs((double)(apart->of[0].loss[STEPS - 1] - pairs->of[0].loss[STEPS - 1])) > 1e-5);
+    drop(apart);
+    drop(pairs);
     drop(many);
-    /* The sum of half-scaled gradients is the mean. */
-    s = momentum(NULL);
-    s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
-    s.no_norm = true;
+    /* Summed gradients of two ranks at half the rate are their mean, to the bit. */
+    s.options.optimizer.weight_decay = 0;
     shared *mean = play_ok(s, 2);
     s.options.parallel.sum = true;
     shared *sum = play_ok(s, 2);
-    assert_true(mean->of[0].loss[0] == sum->of[0].loss[0]);
-    assert_true(fabs((double)(mean->of[0].loss[1] - sum->of[0].loss[1])) > 1e-6);
+    assert_true(mean->of[0].loss[0] == sum->of[0].loss[0] && mean->of[0].loss[1] != sum->of[0].loss[1]);
+    drop(sum);
+    s.rate = 0.05 / 2;
+    sum = play_ok(s, 2);
+    assert_memory_equal(mean->of[0].loss, sum->of[0].loss, sizeof sum->of[0].loss);
     drop(mean);
     drop(sum);
-    drop(one);
 }
 
 static void a_sharded_optimizer_has_the_same_bits(void **state) {
@@ -432,6 +443,36 @@ static void layerwise_parameters_stay(void **state) {
     }
 }
 
+/* After one step fc3 of each rank is what its own samples alone make of it; all else is the mean's. */
+static void layerwise_gradients_are_the_ranks_own(void **state) {
+    setup s = momentum(NULL);
+    s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
+    s.options.parallel.sync_batch_norm = 0;
+    s.no_norm = true;
+    s.steps = 1;
+    int64_t own = HIDDEN * CLASSES + CLASSES;
+    for (int shard = 0; shard < 2; shard++) {
+        s.options.parallel.shard_optimizer = shard;
+        shared *all = play_ok(s, 2);
+        s.layerwise = "fc3";
+        shared *hybrid = play_ok(s, 2);
+        s.layerwise = NULL;
+        for (int r = 0; r < 2; r++) {
+            setup lonely = s;
+            lonely.only = r + 1;
+            shared *alone = play_ok(lonely, 1);
+            int64_t count = alone->of[0].count, rest = count - own;
+            assert_true(count > own && hybrid->of[r].count == count && all->of[r].count == count);
+            assert_memory_equal(hybrid->of[r].values, all->of[r].values, (size_t)rest * sizeof(float));
+            assert_memory_equal(hybrid->of[r].values + rest, alone->of[0].values + rest, (size_t)own * sizeof(float));
+            assert_memory_not_equal(all->of[r].values + rest, alone->of[0].values + rest, (size_t)own * sizeof(float));
+            drop(alone);
+        }
+        drop(all);
+        drop(hybrid);
+    }
+}
+
 static void a_nan_stops_all_ranks(void **state) {
     for (int shard = 0; shard < 2; shard++) {
         setup s = momentum(NULL);
@@ -456,6 +497,18 @@ static void impossible_options_are_refused(void **state) {
     assert_non_null(strstr(all->of[0].error.message, "groups of 3"));
     drop(all);
     s = momentum(NULL);
+    s.layerwise = "fc3";
+    s.options.optimizer.clip_norm = 1;
+    all = play(s, 2, false);
+    assert_int_equal(all->of[1].status, TRM_UNSUPPORTED);
+    drop(all);
+    s.options.optimizer.clip_norm = 0;
+    s.layerwise = "fc";
+    all = play(s, 2, false);
+    assert_int_equal(all->of[1].status, TRM_INVALID);
+    assert_non_null(strstr(all->of[1].error.message, "layerwise parameter 'fc'"));
+    drop(all);
+    s = momentum(NULL);
     s.options.parallel.wire = TRM_INT32;
     all = play(s, 2, false);
     assert_int_equal(all->of[1].status, TRM_INVALID);
@@ -474,6 +527,7 @@ int main(void) {
         cmocka_unit_test(accumulated_gradients_travel_once),
         cmocka_unit_test(ranks_begin_as_rank_0),
         cmocka_unit_test(layerwise_parameters_stay),
+        cmocka_unit_test(layerwise_gradients_are_the_ranks_own),
         cmocka_unit_test(a_nan_stops_all_ranks),
         cmocka_unit_test(impossible_options_are_refused),
     };

@@ -1,10 +1,11 @@
-/* exec/peak.h: what this machine reaches at best, measured by loops that do nothing else: the yardstick
- * of `bench ops`, independent of the kernels that it judges.
+/* exec/peak.h: what this machine reaches, measured by loops that do nothing else: the yardstick of `bench ops`,
+ * independent of the kernels that it judges.
  *
  *      arithmetic   multiply-adds on registers, no memory
  *      memory       triad a = b + s c over working sets from the caches' size to memory's
  *
- * trm_machine_measure (trireme/exec.h) runs them. */
+ * trm_machine (trireme/exec.h) runs them, again and again: a shared machine's clock and its neighbours change within
+ * seconds, so that the best of a few trials is not what operators that run for seconds could have had. */
 #ifndef TRMI_EXEC_PEAK_H
 #define TRMI_EXEC_PEAK_H
 
@@ -24,5 +25,8 @@ extern const trmi_peak_kernels trmi_peak_avx2, trmi_peak_avx512;
 /* peak_avx512bf16.c: sums of products of pairs of bfloat16; as multiply_add. */
 double trmi_peak_pairs(int64_t rounds, float *sink);
 #endif
+
+/* The loops on registers once: they leave the caches alone. */
+void trmi_machine_sample_arithmetic(trm_machine *machine);
 
 #endif

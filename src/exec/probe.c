@@ -179,7 +179,13 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
             inputs[i] = leaf_for(to, g, op, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
         }
     }
-    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count, op->outputs_count, &op->attrs);
+    trmi_attrs attrs = op->attrs;
+    if (op->kind == TRMI_OP_BAG_POOL) {
+        attrs.bag.part = true;
+        attrs.bag.bags = s->local_output.dim[0];
+        attrs.bag.global = trmi_input_of(g, op, 0)->shape.dim[0];
+    }
+    int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count, op->outputs_count, &attrs);
     TRMI_TRY(trm_graph_check(to, err));
     trm_node y = {to->ops[made].outputs[0]};
     trm_shape shape = trm_node_shape(to, y);
@@ -251,6 +257,22 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     return TRM_OK;
 }
 
+/* Bags of equal length, as no keys would make empty ones. */
+static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *op, trm_error *err) {
+    trm_tensor offsets;
+    int64_t rows = trmi_input_of(g, op, 0)->shape.dim[0];
+    TRMI_TRY(trm_exec_input(exec, "input1", &offsets, err));
+    for (int64_t i = 0, bags = offsets.shape.dim[0] - 1; i <= bags; i++) {
+        int64_t at = bags > 0 ? rows * i / bags : 0;
+        if (offsets.dtype == TRM_INT64) {
+            ((int64_t *)offsets.data)[i] = at;
+        } else {
+            ((int32_t *)offsets.data)[i] = (int32_t)at;
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exec **exec, uint8_t **marks, trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
     trmi_strategy strategy;
@@ -267,6 +289,9 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
     status = status == TRM_OK ? trm_exec_create(graph, &options, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);
+    if (op->kind == TRMI_OP_BAG_POOL) {
+        TRMI_TRY(fill_bags(*exec, probe->graph, op, err));
+    }
     trmi_op_kind kinds[BACKWARD_MAX];
     int32_t kinds_count = backward_of(probe->graph, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);

@@ -40,14 +40,9 @@ static void find_needs(const trm_program *p, trmi_shard_run *run, bool used[TRMI
         case TRMI_OP_ALL_REDUCE:
             need(run, used, s->attrs->all_reduce.axes, 0);
             break;
-        case TRMI_OP_EXCHANGE: {
-            int64_t send, recv;
+        case TRMI_OP_EXCHANGE:
             need(run, used, s->attrs->exchange.what->axes, 0);
-            trmi_shard_staging(s->attrs->exchange.what, p->buffers[s->inputs[0]].dtype, &send, &recv);
-            run->send_bytes = send > run->send_bytes ? send : run->send_bytes;
-            run->recv_bytes = recv > run->recv_bytes ? recv : run->recv_bytes;
             break;
-        }
         case TRMI_OP_BATCH_NORM:
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
@@ -96,6 +91,7 @@ trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
     }
     bool used[TRMI_SHARD_MASKS] = {false};
     find_needs(exec->program, run, used);
+    trmi_shard_staging(exec->program, &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
     int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
     for (int i = 0; i < TRMI_SHARD_MASKS; i++) {

@@ -1,4 +1,4 @@
-/* exec/shard.h: one rank of a graph that is split over a mesh (plan/shard.h).
+/* exec/shard.h: one rank of a graph that is split over a mesh (plan/sharding.h).
  *
  *      program: conv2d  EXCHANGE halo  conv2d  ALL_REDUCE  norm_act ...       the same steps on every rank
  *                           |                     |
@@ -10,7 +10,7 @@
 #include "trireme/comm.h"
 
 #include "exec/backend.h"
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 enum { TRMI_SHARD_MASKS = 1 << TRMI_MESH_AXES };
 
@@ -43,8 +43,9 @@ trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, co
 void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What must agree between ranks of a split program. */
 uint64_t trmi_shard_mix(const struct trm_exec *exec, uint64_t hash);
-/* shard_search.c: the plan of `training` for these ranks. Collective. */
-trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *training, trm_error *err);
+/* shard_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks. Collective. */
+trm_status trmi_shard_search(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
+                             const trm_graph *training, trm_error *err);
 /* shard_leaves.c: sums of squares of cut parameters over all ranks: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_shard_norms(void *context, double *sums, int64_t count, trm_error *err);
 /* Cut variables, whole, on every rank. Collective. */
@@ -67,8 +68,8 @@ void trmi_shard_free_wholes(struct trm_exec *exec);
 
 /* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
-/* Bytes that an EXCHANGE stages for others: sent, received. */
-void trmi_shard_staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv);
+/* Bytes that the EXCHANGEs of a program stage at most: sent, received. */
+void trmi_shard_staging(const trm_program *program, int64_t *send, int64_t *recv);
 
 /* The part of a leaf by name; NULL: not split. */
 const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name);

@@ -2,6 +2,7 @@
  * the order of the members, so that the bits do not depend on who was first. */
 #include "exec/shard.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/reduce.h"
@@ -153,19 +154,6 @@ typedef struct exchange_state {
     int64_t *counts;    /* [5 * members]: send, receive, their displacements; elements of the parts of `whole` */
 } exchange_state;
 
-void trmi_shard_staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
-    trmi_box both;
-    *send = *recv = 0;
-    for (int32_t m = 0; m < what->members; m++) {
-        if (m != what->self) {
-            *send += trmi_box_intersect(&what->has[what->self], &what->wants[m], &both) ? trmi_box_count(&both) : 0;
-            *recv += trmi_box_intersect(&what->has[m], &what->wants[what->self], &both) ? trmi_box_count(&both) : 0;
-        }
-    }
-    *send *= (int64_t)trm_dtype_bytes(dtype);
-    *recv *= (int64_t)trm_dtype_bytes(dtype);
-}
-
 static void unpack(const exchange_state *s, int32_t member, const char *in, char *out, char *received) {
     const trmi_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
@@ -293,6 +281,34 @@ static trm_collective_kind whole_of(const trmi_exchange *what, const trmi_buffer
     }
     strides_of(&all[0], in->layout, in->weights, stride);
     return in_order(one, what->members, &all[0], stride) ? (reduces ? TRM_REDUCE_SCATTERV : TRM_ALLGATHERV) : TRM_COLLECTIVE_NONE;
+}
+
+static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, int64_t *recv) {
+    trmi_box both;
+    *send = *recv = 0;
+    for (int32_t m = 0; m < what->members; m++) {
+        if (m != what->self) {
+            *send += trmi_box_intersect(&what->has[what->self], &what->wants[m], &both) ? trmi_box_count(&both) : 0;
+            *recv += trmi_box_intersect(&what->has[m], &what->wants[what->self], &both) ? trmi_box_count(&both) : 0;
+        }
+    }
+    *send *= (int64_t)trm_dtype_bytes(dtype);
+    *recv *= (int64_t)trm_dtype_bytes(dtype);
+}
+
+void trmi_shard_staging(const trm_program *program, int64_t *send, int64_t *recv) {
+    *send = *recv = 0;
+    for (int32_t i = 0; i < program->steps_count; i++) {
+        const trmi_step *step = &program->steps[i];
+        const trmi_buffer *in = &program->buffers[step->inputs[0]], *out = &program->buffers[step->outputs[0]];
+        if (step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE &&
+            whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE) {
+            int64_t sent, received;
+            staging(step->attrs->exchange.what, in->dtype, &sent, &received);
+            *send = trmi_max_i64(*send, sent);
+            *recv = trmi_max_i64(*recv, received);
+        }
+    }
 }
 
 static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }

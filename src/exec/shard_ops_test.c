@@ -1,9 +1,11 @@
 /* Every operator that has a rule, with sizes, strides, kernels, padding and axes drawn at random, between two
- * elementwise operators and cut by letters drawn at random, against one device (exec/shard_trial.h). Inputs are
+ * elementwise operators and cut by letters drawn at random, against one device (tests/shard_trial.h). Inputs are
  * parameters, and the loss weighs the operator's output by another: its gradient is the output itself, so outputs,
  * gradients and what follows from them in three steps are all compared, tensor by tensor; by turns to rounding, and
  * bit for bit where sums are exact. TRIREME_SHARD_TRIALS=20 tries that many of each operator. */
-#include "exec/shard_trial.h"
+#include "shard_trial.h"
+
+#include "base/checked.h"
 
 /* ---- drawing ------------------------------------------------------------------------------------------------------- */
 
@@ -240,6 +242,27 @@ static trm_node one_hot(trm_graph *g, dice *d) {
     return weighed(g, trm_one_hot(g, labels(g, n), roll(d, 8, 11), 0.9, roll(d, 0, 1) ? 0.05 : 0));
 }
 
+/* Bags of any length, empty ones and rows in no bag too, as a constant says; with weights, some of them negative. */
+static trm_node bags(trm_graph *g, dice *d) {
+    int64_t rows = roll(d, 6, 17), count = roll(d, 3, 9), at = roll(d, 0, 2);
+    int32_t offsets[16];
+    for (int64_t i = 0; i <= count; i++) {
+        offsets[i] = (int32_t)at;
+        at = trmi_min_i64(rows, at + roll(d, 0, 4));
+    }
+    trm_node weights = TRM_NO_NODE;
+    float values_of[32];
+    for (int64_t i = 0; i < rows; i++) {
+        values_of[i] = (float)roll(d, -2, 5) + 0.25f;
+    }
+    if (roll(d, 0, 1)) {
+        weights = trm_constant(g, &(trm_tensor){.data = values_of, .dtype = TRM_FLOAT32, .shape = trm_shape_of(rows)});
+    }
+    trm_node bounds = trm_constant(g, &(trm_tensor){.data = offsets, .dtype = TRM_INT32, .shape = trm_shape_of(count + 1)});
+    return weighed(g, trm_bag_pool(g, made(g, "x", trm_shape_of(rows, roll(d, 3, 9))), bounds, weights,
+                                   (trm_bag_pooling)roll(d, 0, 2)));
+}
+
 static trm_node pairs(trm_graph *g, dice *d) { return weighed(g, trm_pair_dots(g, made(g, "x", some_shape(d, 3)))); }
 
 /* ---- all of them -------------------------------------------------------------------------------------------------- */
@@ -255,7 +278,8 @@ static const struct {
     {"transposition", transposition, 1}, {"concatenation", concatenation, 1}, {"slicing", slicing, 1},
     {"padding", padding, 1},            {"reduction", reduction, 3},   {"softmax", softmax, 1},
     {"cross entropy", cross_entropy, 3}, {"binary cross entropy", binary_cross_entropy, 1},
-    {"embedding", embedding, 2},        {"one hot", one_hot, 1},       {"pairs", pairs, 1},
+    {"embedding", embedding, 2},        {"one hot", one_hot, 1},       {"pairs", pairs, 2},
+    {"bags", bags, 3},
 };
 enum { OPERATORS = sizeof operators / sizeof operators[0], OPERATOR_BITS = 8 };
 
@@ -278,7 +302,7 @@ static void try_one(shared *all, int which, uint64_t seed) {
                          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
     CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
     draw_plan(&all->trial, seed);
-    CHECK_OK(run(&all->trial, NULL, &one, &err), err);
+    CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
     ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, operators[which].name);
     if (exact) {
         compare_bits(all, &one, trmi_mesh_ranks(&mesh), seed);

@@ -19,13 +19,18 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     if (run == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
     }
-    if (o->shard_optimizer || o->layerwise_count > 0 || o->sync_batch_norm != 0) {
+    if (o->shard_optimizer || o->layerwise_count > 0 || o->sync_batch_norm > 0) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "a split graph has its own optimiser shards and batch norm: shard_optimizer, layerwise "
-                         "parameters and sync_batch_norm are for data parallel");
+                         "a split graph has its own optimiser shards and batch norm over all samples or each rank's: "
+                         "shard_optimizer, layerwise parameters and groups of sync_batch_norm are for data parallel");
+    }
+    if (o->exact && o->sync_batch_norm == TRM_NORM_LOCAL) {
+        return TRMI_FAIL(err, TRM_INVALID, "results that do not depend on the ranks want batch norm over all samples, not "
+                         "each rank's (sync_batch_norm off)");
     }
     run->world = p->comm;
     p->options.sum = true;
+    p->options.sync_batch_norm = 0; /* the graph says it */
     if (o->plan != NULL) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "plan", &run->plan, err));
         p->shard = run;
@@ -77,7 +82,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
         if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
-            status = trmi_shard_search(exec, training, err);
+            status = trmi_shard_search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
             trmi_shard_plan *samples;
             status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);

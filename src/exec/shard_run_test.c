@@ -1,6 +1,6 @@
-/* Random networks cut in random ways, run on threads as ranks, against one device (exec/shard_trial.h).
+/* Random networks cut in random ways, run on threads as ranks, against one device (tests/shard_trial.h).
  * TRIREME_TEST_FILTER='clicks*' runs these alone. */
-#include "exec/shard_trial.h"
+#include "shard_trial.h"
 
 /* ---- networks ------------------------------------------------------------------------------------------------------- */
 
@@ -81,9 +81,9 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
     return trm_add(g, trm_bce_with_logits(g, z, label), extra);
 }
 
-/* Matrices whose gradients stay in factors, where no sum over ranks is due. */
+/* Matrices whose gradients stay in factors, a half of them too, where no sum over ranks is due. */
 static trm_node wide(trm_graph *g, uint64_t v) {
-    int64_t batch = pick(v, 0, 4, 6), hidden = pick(v, 1, 300, 320), classes = pick(v, 2, 290, 310);
+    int64_t batch = pick(v, 0, 4, 6), hidden = pick(v, 1, 300, 320), classes = pick(v, 2, 440, 460);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 9));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     x = trm_relu(g, dense(g, "a", x, hidden));
@@ -119,7 +119,7 @@ static trm_node strange(trm_graph *g, uint64_t v) {
     return trm_softmax_cross_entropy(g, dense(g, "b", y, 8), label, NULL);
 }
 
-static void try_all(network_function network, uint64_t first, int count, const char *backend, trm_precision precision,
+static void try_all(network_function network, uint64_t first, int count, const char *backend, int32_t accumulate,
                     double tolerance) {
     static const char *const meshes[] = {"2", "2x2", "3", "4", "2x2x2", "2x3"}; /* the larger ones in long runs */
     trm_error err;
@@ -129,13 +129,13 @@ static void try_all(network_function network, uint64_t first, int count, const c
         memset(all, 0, sizeof *all);
         memset(&one, 0, sizeof one);
         all->trial = (trial){.network = network, .variant = seed / 3, .mesh = meshes[seed % (count > 20 ? 6 : 4)], .backend = backend,
-                             .precision = precision,
+                             .accumulate = accumulate,
                              .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3,
                                            .clip_norm = seed % 4 == 0 ? 0.5 : 0}};
         trmi_mesh mesh;
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, seed);
-        CHECK_OK(run(&all->trial, NULL, &one, &err), err);
+        CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
         ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
         compare(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
     }
@@ -153,7 +153,7 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
     memset(&one, 0, sizeof one);
     const trial plain = {.network = network, .variant = variant, .mesh = "1", .backend = "ref", .precision = precision,
                          .exact = true, .optimizer = optimizer};
-    CHECK_OK(run(&plain, NULL, &one, &err), err);
+    CHECK_OK(run_trial(&plain, NULL, &one, &err), err);
     assert_true(isfinite(one.loss[STEPS - 1]) && one.loss[0] != one.loss[STEPS - 1]);
     for (int layout = 0; layout < layouts; layout++) {
         memset(all, 0, sizeof *all);
@@ -177,21 +177,142 @@ static void listen(void *context, trm_log_level level, const char *room, const c
 static void images_cut_at_random(void **state) {
     (void)state;
     const char *first = getenv("TRIREME_SHARD_FIRST");
-    try_all(images, first != NULL ? (uint64_t)atoll(first) : 1, (int)trials(6), "onednn", TRM_PRECISION_FP32, 2e-4);
+    try_all(images, first != NULL ? (uint64_t)atoll(first) : 1, (int)trials(6), "onednn", 1, 2e-4);
 }
 static void images_by_the_reference(void **state) {
     (void)state;
-    try_all(images, 1000, (int)trials(2), "ref", TRM_PRECISION_FP32, 2e-4);
+    try_all(images, 1000, (int)trials(2), "ref", 1, 2e-4);
 }
 static void clicks_cut_at_random(void **state) {
     (void)state;
-    try_all(clicks, 2000, (int)trials(8), "onednn", TRM_PRECISION_FP32, 2e-4);
+    try_all(clicks, 2000, (int)trials(8), "onednn", 1, 2e-4);
 }
 
 static void wide_layers_cut_at_random(void **state) {
     (void)state;
-    try_all(wide, 4000, (int)trials(6), "onednn", TRM_PRECISION_FP32, 2e-4);
-    try_all(wide, 4100, (int)trials(2), "ref", TRM_PRECISION_FP32, 2e-4);
+    try_all(wide, 4000, (int)trials(6), "onednn", 1, 2e-4);
+    try_all(wide, 4100, (int)trials(2), "ref", 1, 2e-4);
+    try_all(wide, 4200, (int)trials(4), "onednn", 2, 2e-4); /* micro-batches: gradients are whole */
+}
+
+/* Does rank 0's program of a plan keep in factors what the search takes for it? */
+static void check_factors(bool factored, int expected) {
+    trm_error err;
+    trm_graph *g, *training;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trmi_mesh mesh;
+    trmi_backend *backend;
+    trmi_shard_plan *plan;
+    trm_program *program;
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trmi_plan_options options = {.target = &backend->target, .loss = wide(g, 1), .dense_gradients = true, .factored_gradients = factored};
+    CHECK_OK(trmi_shard_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
+    CHECK_OK(trmi_shard_plan_create(&mesh, &plan, &err), err);
+    int assumed = 0, compiled = 0, layers = 0;
+    for (int64_t i = 1; i < training->ops_count; i++) {
+        const trmi_op *op = &training->ops[i];
+        trmi_strategy strategy;
+        if (op->kind == TRMI_OP_LINEAR) {
+            const char *letters = layers++ == 0 ? "n" : "k";
+            CHECK_OK(trmi_shard_plan_set(plan, op->name, letters, false, NULL, &err), err);
+            assert_true(trmi_shard_strategy(training, op, &mesh, letters, &strategy));
+            assumed += trmi_shard_in_factors(training, op, &strategy, 1);
+        }
+    }
+    options.shard = plan;
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    for (int32_t i = 0; i < program->params_count; i++) {
+        compiled += program->params[i].factor_left != 0;
+    }
+    assert_int_equal(assumed, expected);
+    assert_int_equal(compiled, expected);
+    trmi_plan_destroy(program);
+    trmi_shard_plan_destroy(plan);
+    trm_graph_destroy(training);
+    trm_graph_destroy(g);
+    trmi_arena_free(&arena);
+    backend->destroy(backend);
+}
+
+static void what_the_search_takes_for_factors_is_compiled_so(void **state) {
+    (void)state;
+    check_factors(true, 1); /* the layer that is cut by its columns */
+    check_factors(false, 0);
+}
+
+/* ---- batch norm over each rank's samples ------------------------------------------------------------------------------ */
+
+enum { NORM_BATCH = 8, NORM_WIDTH = 6, NORM_VALUES = 512 };
+typedef struct normed {
+    bool split, local;
+    double loss[2];
+    float values[2][NORM_VALUES];
+} normed;
+
+static void norm_rank(rank_context *context, trm_comm *comm) {
+    normed *all = context->arg;
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    trm_tensor t;
+    int64_t rows = all->split ? NORM_BATCH : NORM_BATCH / 2, first = all->split ? 0 : context->rank * rows, at = 0;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(rows, NORM_WIDTH));
+    trm_shape c = trm_shape_of(9);
+    x = trm_batch_norm(g, dense(g, "a", x, 9), trm_parameter(g, "gamma", c, TRM_INIT_ONE), trm_parameter(g, "beta", c, TRM_INIT_ZERO),
+                       trm_state(g, "mean", TRM_FLOAT32, c, TRM_INIT_ZERO), trm_state(g, "variance", TRM_FLOAT32, c, TRM_INIT_ONE), NULL);
+    trm_node loss = trm_softmax_cross_entropy(g, dense(g, "b", trm_relu(g, x), 8), trm_input(g, "label", TRM_INT32, trm_shape_of(rows)), NULL);
+    const trm_exec_options options = {
+        .loss = loss, .threads = 1, .seed = 5, .tuning_file = "", .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
+        .parallel = {.comm = comm, .split = all->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE,
+                     .sync_batch_norm = all->split && all->local ? TRM_NORM_LOCAL : 0}};
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    for (int step = 0; step < STEPS; step++) {
+        CHECK_OK(trm_exec_input(exec, "dense", &t, &err), err);
+        for (int64_t i = 0; i < rows * NORM_WIDTH; i++) {
+            uint64_t number = (uint64_t)(first * NORM_WIDTH + i);
+            ((float *)t.data)[i] = trmi_unit_float(trmi_random_u32((uint64_t)step, TRMI_STREAM_TEST, number));
+        }
+        CHECK_OK(trm_exec_input(exec, "label", &t, &err), err);
+        for (int64_t i = 0; i < rows; i++) {
+            ((int32_t *)t.data)[i] = (int32_t)((first + i + step) % 8);
+        }
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        CHECK_OK(trm_exec_update(exec, 0.05, &err), err);
+    }
+    all->loss[context->rank] = trm_exec_loss(exec);
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        if (v.kind == TRM_VARIABLE_PARAMETER) {
+            trm_exec_read(exec, i, all->values[context->rank] + at);
+            at += trm_shape_count(&v.shape);
+        }
+    }
+    trm_exec_destroy(exec);
+}
+
+static double norms_apart(normed *a, normed *b) {
+    ranks_run_joined(2, false, norm_rank, a, "norms");
+    ranks_run_joined(2, false, norm_rank, b, "norms");
+    return fmax(apart(a->values[0], b->values[0], NORM_VALUES), fabs(a->loss[0] - b->loss[0]));
+}
+
+static void norms_of_each_ranks_samples_are_those_of_data_parallel(void **state) {
+    (void)state;
+    normed *both = mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    both[0] = (normed){.split = false};
+    both[1] = (normed){.split = true, .local = true};
+    double same = norms_apart(&both[0], &both[1]);
+    both[1] = (normed){.split = true};
+    double joined = norms_apart(&both[0], &both[1]);
+    if (!(same < 1e-5 && joined > 1e-3)) {
+        fail_msg("each rank's: %g apart, all: %g", same, joined);
+    }
+    munmap(both, 2 * sizeof *both);
 }
 
 static const trm_optimizer_options momentum = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
@@ -215,7 +336,7 @@ static void clicks_bit_for_bit(void **state) {
 static void an_operator_without_a_rule_runs_whole_and_says_its_price(void **state) {
     (void)state;
     trm_log_set_sink(listen, NULL, TRM_LOG_WARN);
-    try_all(strange, 3000, 3, "onednn", TRM_PRECISION_FP32, 2e-4);
+    try_all(strange, 3000, 3, "onednn", 1, 2e-4);
     trm_log_set_sink(NULL, NULL, TRM_LOG_WARN);
     assert_int_equal(warned, 3); /* rank 0 of each job */
 }
@@ -228,6 +349,8 @@ int main(void) {
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
         cmocka_unit_test(wide_layers_cut_at_random),
+        cmocka_unit_test(what_the_search_takes_for_factors_is_compiled_so),
+        cmocka_unit_test(norms_of_each_ranks_samples_are_those_of_data_parallel),
         cmocka_unit_test(an_operator_without_a_rule_runs_whole_and_says_its_price),
         cmocka_unit_test(images_by_the_reference),
     };

@@ -2,6 +2,7 @@
  * plans found use, and messages; kept in the cache directory, as trireme plan does), and its plan goes to all. Without the
  * fast back-end or a place to keep measurements: operators by the machine's rates, links by two sums. */
 #include "exec/exec.h"
+#include "exec/limit.h"
 #include "exec/search_costs.h"
 #include "exec/shard.h"
 #include "plan/search.h"
@@ -13,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5, ROUNDS = 4 };
+enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5, ROUNDS = 4, LIMIT_ROUNDS = 12 };
 
 typedef struct searching {
     trm_exec *exec;
@@ -26,6 +27,10 @@ typedef struct searching {
     int32_t count;
     double best;
     trmi_shard_plan *plan;
+    const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
+    const trmi_plan_options *options;
+    double beyond, bytes; /* what programs take beyond what the search counts; what `plan` takes by that count */
+    bool infeasible;      /* nothing fits: `plan` is the one of least memory */
 } searching;
 
 static trm_status settle_mode(const char *name, trmi_search_mode *mode, trm_error *err) {
@@ -83,6 +88,11 @@ static trm_status guess(const searching *s, trmi_prices *prices, trm_error *err)
 
 /* ---- one mesh ------------------------------------------------------------------------------------------------ */
 
+static bool better_than(const searching *s, const trmi_found *f) {
+    bool same = s->plan == NULL || s->best == INFINITY || f->infeasible == s->infeasible;
+    return s->best == INFINITY || (!same ? s->infeasible : f->infeasible ? f->best.measure.bytes < s->bytes : f->objective < s->best);
+}
+
 /* The best plan of one mesh takes the present one's place if it is better; *news: operators measured for it. */
 static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_search_costs *costs, bool measure, int32_t *news,
                               trm_error *err) {
@@ -99,7 +109,9 @@ static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_se
         trmi_free(found);
         return status;
     }
-    status = trmi_search(space, &(trmi_search_options){.mode = s->mode}, &arena, found, err);
+    double limit = (double)s->exec->memory_bytes, rest = limit - s->beyond;
+    status = trmi_search(space, &(trmi_search_options){.mode = s->mode, .memory_bytes = limit <= 0 ? 0 : rest > 1 ? rest : 1}, &arena,
+                         found, err);
     if (status == TRM_OK && measure) {
         s->probe.footprint = s->probe.footprint > 0 || found->baselines_count == 0 ? s->probe.footprint
                                                                                    : (int64_t)found->baselines[0].measure.bytes;
@@ -107,23 +119,21 @@ static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_se
         status = status == TRM_OK && found->baselines_count > 0
                      ? trmi_costs_measure(&s->costs, space, &found->baselines[0].choice, news, err) : status;
     }
-    if (status == TRM_OK && found->objective < s->best) {
+    if (status == TRM_OK && better_than(s, found)) {
         trmi_shard_plan *better;
         status = trmi_space_plan(space, &found->best.choice, &better, err);
         if (status == TRM_OK) {
             trmi_shard_plan_destroy(s->plan);
             s->plan = better;
             s->best = found->objective;
+            s->bytes = found->best.measure.bytes;
+            s->infeasible = found->infeasible;
         }
     }
     trmi_space_destroy(space);
     trmi_arena_free(&arena);
     trmi_free(found);
     return status;
-}
-
-static int32_t slots_of(const trm_exec *exec) {
-    return exec->optimizer.kind == TRM_SGD ? 0 : exec->optimizer.kind == TRM_ADAM || exec->optimizer.kind == TRM_FTRL ? 2 : 1;
 }
 
 static void list_meshes(searching *s) {
@@ -145,13 +155,39 @@ static void list_meshes(searching *s) {
 
 /* ---- rank 0 ---------------------------------------------------------------------------------------------------- */
 
+/* All meshes again, each time within what is left of the limit, until the compiled plan keeps it. */
+static trm_status respect_limit(searching *s, const trmi_search_costs *costs, trm_error *err) {
+    double limit = (double)s->exec->memory_bytes;
+    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
+        int64_t bytes;
+        int32_t news = 0;
+        TRMI_TRY(trmi_limit_compiled(s->exec, s->graph, s->options, s->plan, &bytes, err));
+        double beyond = (double)bytes - s->bytes + 1e-3 * i * limit;
+        if ((double)bytes <= limit) {
+            return TRM_OK;
+        }
+        if (s->infeasible || beyond <= s->beyond) {
+            s->bytes = (double)bytes;
+            break;
+        }
+        s->beyond = beyond;
+        s->best = INFINITY;
+        for (int32_t m = 0; m < s->count; m++) {
+            TRMI_TRY(search_mesh(s, &s->list[m], costs, false, &news, err));
+        }
+    }
+    return limit <= 0 ? TRM_OK
+                      : TRMI_FAIL(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB (trireme plan -n %d "
+                                  "--memory shows it)", limit / 1e9, s->bytes / 1e9, s->exec->parallel->size);
+}
+
 static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slots = slots_of(s->exec)};
+    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
     int32_t news = 0;
     for (int32_t i = 0; i < s->count; i++) {
         TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
     }
-    return TRM_OK;
+    return respect_limit(s, &costs, err);
 }
 
 static trm_status settle_costs(searching *s, trm_error *err) {
@@ -174,7 +210,8 @@ static trm_status search_measured(searching *s, trm_error *err) {
     TRMI_TRY(settle_costs(s, err));
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = &s->links, .flop = s->costs.flop, .byte = s->costs.byte};
     const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
-                                     .slots = slots_of(s->exec), .overlap = s->links.overlap, .slowdown = s->links.slowdown,
+                                     .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1,
+                                     .overlap = s->links.overlap, .slowdown = s->links.slowdown,
                                      .fuse = true, .shard_stores = true, .overhead = s->links.overhead,
                                      .update = s->links.update.count > 0 ? &s->links.update : NULL};
     for (int round = 0; round < ROUNDS; round++) {
@@ -187,7 +224,7 @@ static trm_status search_measured(searching *s, trm_error *err) {
             break;
         }
     }
-    return TRM_OK;
+    return respect_limit(s, &costs, err);
 }
 
 /* Rank 0's plan; the others measure. */
@@ -241,7 +278,8 @@ static trm_status share(searching *s, trm_status status, const trm_error *why, t
     return status;
 }
 
-trm_status trmi_shard_search(trm_exec *exec, const trm_graph *training, trm_error *err) {
+trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options, const trm_graph *training,
+                             trm_error *err) {
     trmi_parallel *p = exec->parallel;
     searching *s = trmi_alloc(sizeof *s);
     trm_error own;
@@ -250,6 +288,8 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *training, trm_erro
     }
     s->exec = exec;
     s->training = training;
+    s->graph = graph;
+    s->options = options;
     s->best = INFINITY;
     s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exec->backend->target.name,
                             .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,

@@ -14,8 +14,7 @@
 #include <string.h>
 
 enum {
-    BLOCK = 16384, /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
-    PIECE = 2048   /* of a gradient that is made from factors */
+    BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
 };
 
 /* ---- options ----------------------------------------------------------------------------------- */
@@ -331,16 +330,6 @@ static void run_pass(const trmi_update *u, const trmi_rule *rule, float *paramet
                                       u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
 }
 
-/* The gradient is made a piece at a time, in the first cache. */
-static void run_product(const trmi_update *u, const trmi_rule *rule, float *parameters, const trmi_update_block *b) {
-    float gradient[PIECE];
-    for (int64_t at = 0; at < b->count; at += PIECE) {
-        int64_t count = trmi_min_i64(b->count - at, PIECE), offset = b->offset + at;
-        trmi_update_product_part(u, b->segment, offset - u->segments[b->segment].offset, count, gradient);
-        run_pass(u, rule, parameters, gradient, offset, count);
-    }
-}
-
 static bool all_zero(const float *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if (x[i] != 0) {
@@ -390,7 +379,7 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         }
         trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
         if (u->pairs[b->segment].left != NULL) {
-            run_product(u, &rule, parameters, b);
+            trmi_update_product_rule(u, b->segment, &rule, parameters, b->offset, b->count);
         } else if (u->segments[b->segment].table_width > 0) {
             run_table(u, &rule, parameters, gradients, b);
         } else {

@@ -184,34 +184,6 @@ static inline float inner_of(const float *x, const float *y, int64_t count) {
 static float inner(const float *x, const float *y, int64_t count) { return inner_of(x, y, count); }
 static float squares(const float *x, int64_t count) { return inner_of(x, x, count); }
 
-static void combine_rows(const float *left, int64_t left_step, const float *right, int64_t right_step, int64_t factors,
-                         int64_t count, float *out) {
-    int64_t i = 0;
-    for (; i + 4 * VL <= count; i += 4 * VL) {
-        vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero();
-        for (int64_t s = 0; s < factors; s++) {
-            const float *row = right + s * right_step + i;
-            vf x = vf_set(left[s * left_step]);
-            a = vf_fma(x, vf_load(row), a);
-            b = vf_fma(x, vf_load(row + VL), b);
-            c = vf_fma(x, vf_load(row + 2 * VL), c);
-            d = vf_fma(x, vf_load(row + 3 * VL), d);
-        }
-        vf_store(out + i, a);
-        vf_store(out + i + VL, b);
-        vf_store(out + i + 2 * VL, c);
-        vf_store(out + i + 3 * VL, d);
-    }
-    for (; i < count; i += VL) {
-        int n = count - i < VL ? (int)(count - i) : VL;
-        vf a = vf_zero();
-        for (int64_t s = 0; s < factors; s++) {
-            a = vf_fma(vf_set(left[s * left_step]), vf_lanes(right + s * right_step, i, 0, n), a);
-        }
-        vf_put_lanes(out, i, 0, n, a);
-    }
-}
-
 static void accumulate(float *sum, const float *x, int64_t count, float scale, bool first) {
     vf factor = vf_set(scale);
     for (int64_t i = 0; i < count; i += VL) {
@@ -221,6 +193,8 @@ static void accumulate(float *sum, const float *x, int64_t count, float scale, b
         vf_put_lanes(sum, i, 0, n, vf_fma(factor, vf_lanes(x, i, 0, n), base));
     }
 }
+
+#include "exec/update_product_body.h"
 
 const trmi_update_kernels UPDATE_TABLE = {
     .rule = {[TRM_SGD] = sgd_pass,
@@ -238,7 +212,14 @@ const trmi_update_kernels UPDATE_TABLE = {
              [TRM_ADAGRAD] = adagrad_rows,
              [TRM_FTRL] = ftrl_rows},
     .sum_rows = sum_rows,
-    .combine_rows = combine_rows,
+    .product = {[TRM_SGD] = sgd_product,
+                [TRM_MOMENTUM] = momentum_product,
+                [TRM_NESTEROV] = nesterov_product,
+                [TRM_ADAM] = adam_product,
+                [TRM_LARS] = lars_product,
+                [TRM_ADAGRAD] = adagrad_product,
+                [TRM_FTRL] = ftrl_product},
+    .multiply = multiply,
     .inner = inner,
     .squares = squares,
     .accumulate = accumulate,

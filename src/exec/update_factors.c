@@ -6,13 +6,16 @@
  */
 #include "exec/update_state.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "plan/program.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { PIECE = 1 << 16 };
+enum { PIECE = 1 << 16, STRETCH = 512 };
 
 static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
 
@@ -53,31 +56,60 @@ static double inner(const trmi_update *u, const float *x, const float *y, int64_
     return sum;
 }
 
+/* sums[a][b] = the inner product of rows a and b <= a, whose stretches stay in the first cache. */
+static void inner_products(const trmi_update *u, const float *rows, int64_t factors, int64_t length,
+                           double sums[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST]) {
+    for (int64_t a = 0; a < factors; a++) {
+        memset(sums[a], 0, (size_t)(a + 1) * sizeof sums[a][0]);
+    }
+    for (int64_t at = 0; at < length; at += STRETCH) {
+        for (int64_t a = 0; a < factors; a++) {
+            for (int64_t b = 0; b <= a; b++) {
+                sums[a][b] += inner(u, rows + a * length + at, rows + b * length + at, trmi_min_i64(STRETCH, length - at));
+            }
+        }
+    }
+}
+
 double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
-    int64_t rows = rows_of(s);
-    double sum = 0;
+    double left[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], right[TRMI_FACTORS_MOST][TRMI_FACTORS_MOST], sum = 0;
+    inner_products(u, p->left, s->factors, rows_of(s), left);
+    inner_products(u, p->right, s->factors, s->columns, right);
     for (int64_t a = 0; a < s->factors; a++) {
         for (int64_t b = 0; b <= a; b++) {
-            double both = inner(u, p->left + a * rows, p->left + b * rows, rows) *
-                          inner(u, p->right + a * s->columns, p->right + b * s->columns, s->columns);
-            sum += a == b ? both : 2 * both;
+            sum += (a == b ? 1 : 2) * left[a][b] * right[a][b];
         }
     }
     bool overflows = sum > (double)__FLT_MAX__ * (double)__FLT_MAX__; /* some element may be infinite */
     return overflows ? INFINITY : sum < 0 ? 0 : sum;
 }
 
-void trmi_update_product_part(const trmi_update *u, int32_t segment, int64_t begin, int64_t count, float *out) {
+/* Elements [begin, begin + count) of the product, row-major, begin with this stretch of whole rows, or of one. */
+static trmi_product stretch(const trmi_update *u, int32_t segment, int64_t begin, int64_t count) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];
-    int64_t rows = rows_of(s);
-    for (int64_t done = 0; done < count;) {
-        int64_t row = (begin + done) / s->columns, column = (begin + done) % s->columns;
-        int64_t run = s->columns - column < count - done ? s->columns - column : count - done;
-        u->kernels->combine_rows(p->left + row, rows, p->right + column, s->columns, s->factors, run, out + done);
-        done += run;
+    int64_t row = begin / s->columns, column = begin % s->columns;
+    bool whole = column == 0 && count >= s->columns;
+    return (trmi_product){.left = p->left + row,
+                          .right = p->right + column,
+                          .left_step = rows_of(s),
+                          .right_step = s->columns,
+                          .factors = s->factors,
+                          .rows = whole ? count / s->columns : 1,
+                          .columns = whole ? s->columns : trmi_min_i64(s->columns - column, count),
+                          .step = s->columns};
+}
+
+void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_rule *rule, float *parameters,
+                              int64_t offset, int64_t count) {
+    int64_t first = u->segments[segment].offset, end = offset + count;
+    while (offset < end) {
+        trmi_product p = stretch(u, segment, offset - first, end - offset);
+        u->kernels->product[u->options.kind](rule, &p, parameters + offset, u->slots[0] == NULL ? NULL : u->slots[0] + offset,
+                                             u->slots[1] == NULL ? NULL : u->slots[1] + offset);
+        offset += p.rows * p.columns;
     }
 }
 
@@ -85,6 +117,10 @@ void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
     int64_t count = u->segments[segment].count;
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < count; at += PIECE) {
-        trmi_update_product_part(u, segment, at, count - at < PIECE ? count - at : PIECE, out + at);
+        for (int64_t begin = at, end = trmi_min_i64(at + PIECE, count); begin < end;) {
+            trmi_product p = stretch(u, segment, begin, end - begin);
+            u->kernels->multiply(&p, out + begin);
+            begin += p.rows * p.columns;
+        }
     }
 }

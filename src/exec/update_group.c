@@ -8,6 +8,7 @@
 #include "exec/update_state.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -17,6 +18,42 @@ enum {
     ALONE = 2048, /* keys that are not worth waking threads for */
     LEAST_CELLS = 16
 };
+
+/* ---- room -------------------------------------------------------------------------------------------- */
+
+static int64_t cells_of(int64_t count) { return 4 * count + BUCKETS * LEAST_CELLS; }
+
+void trmi_update_rows_free(trmi_update_rows *rows) {
+    trmi_free(rows->keys);
+    trmi_free(rows->group);
+    trmi_free(rows->id);
+    trmi_free(rows->cells);
+    trmi_free(rows->sums);
+    *rows = (trmi_update_rows){0};
+}
+
+trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
+                                    trm_error *err) {
+    if (count <= rows->capacity && count * width <= rows->sums_capacity) {
+        return TRM_OK;
+    }
+    trmi_update_rows_free(rows);
+    rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
+    rows->group = trmi_alloc((size_t)count * sizeof *rows->group);
+    rows->id = trmi_alloc((size_t)count * sizeof *rows->id);
+    rows->cells = trmi_alloc((size_t)cells_of(count) * sizeof *rows->cells);
+    rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
+    if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
+        rows->sums == NULL) {
+        trmi_update_rows_free(rows);
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
+    }
+    rows->capacity = count;
+    rows->sums_capacity = count * width;
+    return TRM_OK;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------ */
 
 typedef struct deal {
     const void *ids;
@@ -68,8 +105,6 @@ static void deal_keys(deal *d, uint64_t *keys) {
         }
     }
 }
-
-int64_t trmi_update_cells(int64_t count) { return 4 * count + BUCKETS * LEAST_CELLS; }
 
 /* Cells hold group + 1, 0 = free; at least twice as many as keys. */
 static void group_bucket(trmi_update_rows *r, int64_t bucket) {

@@ -29,6 +29,18 @@ typedef void (*trmi_rule_pass)(const trmi_rule *rule, float *w, const float *g, 
 typedef void (*trmi_rule_rows)(const trmi_rule *rule, float *w, const float *g, float *slot0,
                                float *slot1, const int64_t *at, int64_t rows, int64_t width);
 
+/* A stretch of left^T right, rows x columns: element (r, j) is the sum, in the order of s < factors, of
+ * left[s * left_step + r] * right[s * right_step + j]. */
+typedef struct trmi_product {
+    const float *left, *right;
+    int64_t left_step, right_step, factors;
+    int64_t rows, columns;
+    int64_t step; /* from row to row of what it belongs to */
+} trmi_product;
+
+/* The rule where the gradient of w[r * step + j] (and so in the slots) is the product's element (r, j). */
+typedef void (*trmi_rule_product)(const trmi_rule *rule, const trmi_product *product, float *w, float *slot0, float *slot1);
+
 typedef struct trmi_update_kernels {
     trmi_rule_pass rule[TRMI_OPTIMIZERS];
     trmi_rule_rows rows[TRMI_OPTIMIZERS];
@@ -36,9 +48,9 @@ typedef struct trmi_update_kernels {
      * halves of keys[0 .. count). Groups are numbered as they first come. */
     void (*sum_rows)(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count, int64_t width,
                      float *sums);
-    /* out[j] = sum over s of left[s * left_step] * right[s * right_step + j], in the order of s, j < count. */
-    void (*combine_rows)(const float *left, int64_t left_step, const float *right, int64_t right_step, int64_t factors,
-                         int64_t count, float *out);
+    trmi_rule_product product[TRMI_OPTIMIZERS];
+    /* out[r * step + j] = the product's element (r, j). */
+    void (*multiply)(const trmi_product *product, float *out);
     float (*inner)(const float *x, const float *y, int64_t count);
     /* Sum of squares in float: not finite when an element is not (or is too large to square). */
     float (*squares)(const float *x, int64_t count);

@@ -8,7 +8,6 @@
 #include "exec/update_state.h"
 
 #include "base/error.h"
-#include "base/memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -20,36 +19,6 @@ enum {
     FIRST = 16,   /* rows of a chunk that nobody has prefetched yet */
     ALONE = 512   /* ids that are not worth waking threads for */
 };
-
-void trmi_update_rows_free(trmi_update_rows *rows) {
-    trmi_free(rows->keys);
-    trmi_free(rows->group);
-    trmi_free(rows->id);
-    trmi_free(rows->cells);
-    trmi_free(rows->sums);
-    *rows = (trmi_update_rows){0};
-}
-
-trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
-                                    trm_error *err) {
-    if (count <= rows->capacity && count * width <= rows->sums_capacity) {
-        return TRM_OK;
-    }
-    trmi_update_rows_free(rows);
-    rows->keys = trmi_alloc((size_t)count * sizeof *rows->keys);
-    rows->group = trmi_alloc((size_t)count * sizeof *rows->group);
-    rows->id = trmi_alloc((size_t)count * sizeof *rows->id);
-    rows->cells = trmi_alloc((size_t)trmi_update_cells(count) * sizeof *rows->cells);
-    rows->sums = trmi_alloc((size_t)(count * width) * sizeof *rows->sums);
-    if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
-        rows->sums == NULL) {
-        trmi_update_rows_free(rows);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
-    }
-    rows->capacity = count;
-    rows->sums_capacity = count * width;
-    return TRM_OK;
-}
 
 /* ---- before the update: sums and squares ----------------------------------------------------------- */
 

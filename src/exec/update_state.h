@@ -1,4 +1,5 @@
-/* exec/update_state.h: inside of trmi_update, shared by update.c and update_sparse.c. */
+/* exec/update_state.h: inside of trmi_update, shared by update.c, update_sparse.c, update_group.c and
+ * update_factors.c. */
 #ifndef TRMI_EXEC_UPDATE_STATE_H
 #define TRMI_EXEC_UPDATE_STATE_H
 
@@ -72,21 +73,20 @@ trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm
 /* Sum of squares of the product, from the inner products of the factors' rows: |L^T R|^2 is the sum of
  * (L L^T) * (R R^T). Not finite where an element of the product may not be. */
 double trmi_update_product_squares(const trmi_update *update, int32_t segment);
-/* Elements [begin, begin + count) of the product, row-major. */
-void trmi_update_product_part(const trmi_update *update, int32_t segment, int64_t begin, int64_t count, float *out);
+/* The rule on elements [offset, offset + count) of the ranges, all of the segment. */
+void trmi_update_product_rule(const trmi_update *update, int32_t segment, const trmi_rule *rule, float *parameters,
+                              int64_t offset, int64_t count);
 
 /* Constants of this step for a segment. */
 trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double learning_rate,
                            uint64_t step);
-/* Room for `count` ids and rows of `width`. */
+/* update_group.c: room for `count` ids and rows of `width`. */
 trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
                                     trm_error *err);
 void trmi_update_rows_free(trmi_update_rows *rows);
-/* update_group.c: fills keys, group, id, begin and groups; the room is there. `rows` of the table.
+/* Fills keys, group, id, begin and groups; the room is there. `rows` of the table.
  *   error  INVALID: an id outside of it */
 trm_status trmi_update_group(trmi_update_rows *rows, const void *ids, trm_dtype id_dtype,
                              int64_t count, int64_t table_rows, trm_error *err);
-/* Cells for `count` keys. */
-int64_t trmi_update_cells(int64_t count);
 
 #endif

@@ -145,6 +145,8 @@ typedef union trmi_attrs {
     struct {
         trm_bag_pooling pooling;
         int64_t rows; /* BAG_POOL_GRAD: of what was pooled */
+        bool part;    /* offsets and weights are those of all `global` rows; here are bags [bag, bag + bags) of the rows */
+        int64_t bag, bags, begin, global; /* ... from `begin` on */
     } bag;
     struct {
         const trm_custom_op *op;
@@ -185,6 +187,8 @@ typedef struct trmi_op {
 
 struct trm_graph {
     bool training;
+    bool local_norms;        /* of a graph that is to be cut: batch norm over each rank's samples */
+    bool factored_gradients; /* of a graph that is to be cut (trmi_shard_graph): large matrices' gradients may stay in factors */
     trmi_arena arena;
     trmi_op *ops;
     int64_t ops_count, ops_capacity;
@@ -201,13 +205,8 @@ typedef struct trmi_cost {
     double flops, bytes;
 } trmi_cost;
 
-/* Loop dimensions for the planner: every operator as an iteration space. For each tensor dimension
- * of each input and output the letter of the loop it follows, 0 = none (whole on every rank).
- *     conv2d: x "ncyx", w "oc??", y "noyx" with c a sum; y,x spatial with halo
- * See graph/sharding.h. */
-typedef struct trmi_sharding trmi_sharding;
-
-/* One row of the op table: everything that the operator means. */
+/* One row of the op table: everything that the operator means on one device. How it is cut over ranks
+ * is its row in plan/shard_loops.c. */
 typedef struct trmi_op_def {
     const char *name;
     /* Checks inputs, sets shape and dtype of graph->values[op->outputs[i]] (and outputs_count). */
@@ -218,8 +217,6 @@ typedef struct trmi_op_def {
                      trm_node *d_inputs);
     /* NULL: no arithmetic; bytes = all inputs and outputs once. */
     trmi_cost (*cost)(const trm_graph *graph, const trmi_op *op);
-    /* NULL: runs replicated when the planner splits the graph. */
-    void (*sharding)(const trm_graph *graph, const trmi_op *op, trmi_sharding *out);
 } trmi_op_def;
 
 extern const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS];
@@ -227,8 +224,22 @@ extern const trmi_op_def *const trmi_op_table[TRMI_OP_KINDS];
 static inline const trmi_op_def *trmi_op_def_of(const trmi_op *op) {
     return trmi_op_table[op->kind];
 }
+/* Its value comes from outside the graph, not from inputs. */
+static inline bool trmi_is_leaf(const trmi_op *op) {
+    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
+           op->kind == TRMI_OP_CONSTANT;
+}
 static inline const trmi_value *trmi_value_of(const trm_graph *graph, int32_t id) {
     return &graph->values[id];
+}
+/* The operator that makes a value; of 0, the NONE at the graph's beginning. */
+static inline const trmi_op *trmi_maker_of(const trm_graph *graph, int32_t value) {
+    return &graph->ops[graph->values[value].op];
+}
+/* The same, if it is of this kind; else NULL. */
+static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value, trmi_op_kind kind) {
+    const trmi_op *op = trmi_maker_of(graph, value);
+    return value != 0 && op->kind == kind ? op : NULL;
 }
 static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? &graph->values[op->inputs[i]] : NULL;

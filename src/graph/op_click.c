@@ -24,14 +24,14 @@ static bool is_offsets(const trmi_value *v) {
 static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *offsets = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
-    bool weighted = weights != NULL;
+    bool weighted = weights != NULL, part = op->attrs.bag.part;
     if (rows == NULL || rows->shape.rank != 2 || !is_offsets(offsets) ||
-        (weighted && (weights->shape.rank != 1 || weights->shape.dim[0] != rows->shape.dim[0] ||
-                      weights->dtype != TRM_FLOAT32))) {
+        (weighted && (weights->shape.rank != 1 || weights->dtype != TRM_FLOAT32 ||
+                      weights->shape.dim[0] != (part ? op->attrs.bag.global : rows->shape.dim[0])))) {
         return fail_bag(graph, op, err);
     }
     trmi_set_output(graph, op, 0, rows->dtype,
-                    trm_shape_of(offsets->shape.dim[0] - 1, rows->shape.dim[1]));
+                    trm_shape_of(part ? op->attrs.bag.bags : offsets->shape.dim[0] - 1, rows->shape.dim[1]));
     return TRM_OK;
 }
 
@@ -49,8 +49,8 @@ static void grad_bag(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BAG_POOL_GRAD, NULL, inputs, 3, &attrs);
 }
 
-const trmi_op_def trmi_op_bag_pool = {"bag_pool", infer_bag, grad_bag, NULL, NULL};
-const trmi_op_def trmi_op_bag_pool_grad = {"bag_pool_grad", infer_bag_grad, NULL, NULL, NULL};
+const trmi_op_def trmi_op_bag_pool = {"bag_pool", infer_bag, grad_bag, NULL};
+const trmi_op_def trmi_op_bag_pool_grad = {"bag_pool_grad", infer_bag_grad, NULL, NULL};
 
 trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_node weights,
                       trm_bag_pooling pooling) {
@@ -96,8 +96,8 @@ static trmi_cost cost_pairs(const trm_graph *graph, const trmi_op *op) {
                        .bytes = elements * (double)trm_dtype_bytes(trmi_output_of(graph, op, 0)->dtype)};
 }
 
-const trmi_op_def trmi_op_pair_dots = {"pair_dots", infer_pairs, grad_pairs, cost_pairs, NULL};
-const trmi_op_def trmi_op_pair_dots_grad = {"pair_dots_grad", infer_pairs_grad, NULL, cost_pairs, NULL};
+const trmi_op_def trmi_op_pair_dots = {"pair_dots", infer_pairs, grad_pairs, cost_pairs};
+const trmi_op_def trmi_op_pair_dots_grad = {"pair_dots_grad", infer_pairs_grad, NULL, cost_pairs};
 
 trm_node trm_pair_dots(trm_graph *graph, trm_node x) {
     return trmi_graph_add1(graph, TRMI_OP_PAIR_DOTS, NULL, &x, 1, NULL);

@@ -59,8 +59,8 @@ static trm_status infer_exact_round(trm_graph *graph, trmi_op *op, trm_error *er
     return TRM_OK;
 }
 
-const trmi_op_def trmi_op_largest = {"largest", infer_largest, NULL, NULL, NULL};
-const trmi_op_def trmi_op_exact_sum = {"exact_sum", infer_exact_sum, NULL, NULL, NULL};
-const trmi_op_def trmi_op_exact_round = {"exact_round", infer_exact_round, NULL, NULL, NULL};
-const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL, NULL};
-const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL, NULL};
+const trmi_op_def trmi_op_largest = {"largest", infer_largest, NULL, NULL};
+const trmi_op_def trmi_op_exact_sum = {"exact_sum", infer_exact_sum, NULL, NULL};
+const trmi_op_def trmi_op_exact_round = {"exact_round", infer_exact_round, NULL, NULL};
+const trmi_op_def trmi_op_all_reduce = {"all_reduce", infer_all_reduce, NULL, NULL};
+const trmi_op_def trmi_op_exchange = {"exchange", infer_exchange, NULL, NULL};

@@ -94,9 +94,9 @@ static trmi_cost cost_conv(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-const trmi_op_def trmi_op_conv2d = {"conv2d", infer_conv, grad_conv, cost_conv, NULL};
-const trmi_op_def trmi_op_conv2d_grad_data = {"conv2d_grad_data", infer_grad, NULL, cost_conv, NULL};
-const trmi_op_def trmi_op_conv2d_grad_weights = {"conv2d_grad_weights", infer_grad, NULL, cost_conv, NULL};
+const trmi_op_def trmi_op_conv2d = {"conv2d", infer_conv, grad_conv, cost_conv};
+const trmi_op_def trmi_op_conv2d_grad_data = {"conv2d_grad_data", infer_grad, NULL, cost_conv};
+const trmi_op_def trmi_op_conv2d_grad_weights = {"conv2d_grad_weights", infer_grad, NULL, cost_conv};
 
 trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_node bias,
                     const trm_conv_options *options) {

@@ -71,7 +71,7 @@ static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-const trmi_op_def trmi_op_custom = {"custom", infer_custom, grad_custom, cost_custom, NULL};
+const trmi_op_def trmi_op_custom = {"custom", infer_custom, grad_custom, cost_custom};
 
 void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *inputs, int32_t count,
                 trm_node *outputs) {

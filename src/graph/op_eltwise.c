@@ -178,22 +178,22 @@ static void grad_dropout(trm_graph *graph, const trmi_op *op, const trm_node *dy
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-const trmi_op_def trmi_op_add = {"add", infer_binary, grad_add, cost_eltwise, NULL};
-const trmi_op_def trmi_op_sub = {"sub", infer_binary, grad_sub, cost_eltwise, NULL};
-const trmi_op_def trmi_op_mul = {"mul", infer_binary, grad_mul, cost_eltwise, NULL};
-const trmi_op_def trmi_op_div = {"div", infer_binary, grad_div, cost_eltwise, NULL};
-const trmi_op_def trmi_op_relu = {"relu", infer_same, grad_relu, cost_eltwise, NULL};
-const trmi_op_def trmi_op_relu_grad = {"relu_grad", infer_same, NULL, cost_eltwise, NULL};
-const trmi_op_def trmi_op_sigmoid = {"sigmoid", infer_same, grad_sigmoid, cost_eltwise, NULL};
-const trmi_op_def trmi_op_sigmoid_grad = {"sigmoid_grad", infer_same, NULL, cost_eltwise, NULL};
-const trmi_op_def trmi_op_tanh = {"tanh", infer_same, grad_tanh, cost_eltwise, NULL};
-const trmi_op_def trmi_op_tanh_grad = {"tanh_grad", infer_same, NULL, cost_eltwise, NULL};
-const trmi_op_def trmi_op_exp = {"exp", infer_same, grad_exp, cost_eltwise, NULL};
-const trmi_op_def trmi_op_log = {"log", infer_same, grad_log, cost_eltwise, NULL};
-const trmi_op_def trmi_op_sqrt = {"sqrt", infer_same, grad_sqrt, cost_eltwise, NULL};
-const trmi_op_def trmi_op_scale = {"scale", infer_same, grad_scale, cost_eltwise, NULL};
-const trmi_op_def trmi_op_cast = {"cast", infer_cast, grad_cast, cost_eltwise, NULL};
-const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cost_eltwise, NULL};
+const trmi_op_def trmi_op_add = {"add", infer_binary, grad_add, cost_eltwise};
+const trmi_op_def trmi_op_sub = {"sub", infer_binary, grad_sub, cost_eltwise};
+const trmi_op_def trmi_op_mul = {"mul", infer_binary, grad_mul, cost_eltwise};
+const trmi_op_def trmi_op_div = {"div", infer_binary, grad_div, cost_eltwise};
+const trmi_op_def trmi_op_relu = {"relu", infer_same, grad_relu, cost_eltwise};
+const trmi_op_def trmi_op_relu_grad = {"relu_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_sigmoid = {"sigmoid", infer_same, grad_sigmoid, cost_eltwise};
+const trmi_op_def trmi_op_sigmoid_grad = {"sigmoid_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_tanh = {"tanh", infer_same, grad_tanh, cost_eltwise};
+const trmi_op_def trmi_op_tanh_grad = {"tanh_grad", infer_same, NULL, cost_eltwise};
+const trmi_op_def trmi_op_exp = {"exp", infer_same, grad_exp, cost_eltwise};
+const trmi_op_def trmi_op_log = {"log", infer_same, grad_log, cost_eltwise};
+const trmi_op_def trmi_op_sqrt = {"sqrt", infer_same, grad_sqrt, cost_eltwise};
+const trmi_op_def trmi_op_scale = {"scale", infer_same, grad_scale, cost_eltwise};
+const trmi_op_def trmi_op_cast = {"cast", infer_cast, grad_cast, cost_eltwise};
+const trmi_op_def trmi_op_dropout = {"dropout", infer_dropout, grad_dropout, cost_eltwise};
 
 /* ---- builders ------------------------------------------------------------------------------- */
 

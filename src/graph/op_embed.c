@@ -44,8 +44,8 @@ static trmi_cost cost_rows(const trm_graph *graph, const trmi_op *op) {
     return (trmi_cost){.bytes = 2 * bytes};
 }
 
-const trmi_op_def trmi_op_embedding = {"embedding", infer_embedding, grad_embedding, cost_rows, NULL};
-const trmi_op_def trmi_op_embedding_grad = {"embedding_grad", infer_grad, NULL, cost_rows, NULL};
+const trmi_op_def trmi_op_embedding = {"embedding", infer_embedding, grad_embedding, cost_rows};
+const trmi_op_def trmi_op_embedding_grad = {"embedding_grad", infer_grad, NULL, cost_rows};
 
 trm_node trm_embedding(trm_graph *graph, trm_node table, trm_node ids) {
     return trmi_graph_add1(graph, TRMI_OP_EMBEDDING, NULL, (trm_node[]){table, ids}, 2, NULL);

@@ -64,8 +64,8 @@ static trmi_cost cost_keyed(const trm_graph *graph, const trmi_op *op) {
     return (trmi_cost){.flops = backward ? 2 * product : product, .bytes = elements * (double)sizeof(float)};
 }
 
-const trmi_op_def trmi_op_keyed_linear = {"keyed_linear", infer_keyed, grad_keyed, cost_keyed, NULL};
-const trmi_op_def trmi_op_keyed_linear_grad = {"keyed_linear_grad", infer_keyed_grad, NULL, cost_keyed, NULL};
+const trmi_op_def trmi_op_keyed_linear = {"keyed_linear", infer_keyed, grad_keyed, cost_keyed};
+const trmi_op_def trmi_op_keyed_linear_grad = {"keyed_linear_grad", infer_keyed_grad, NULL, cost_keyed};
 
 trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights, trm_node dense,
                                  trm_node bias) {

@@ -74,12 +74,12 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-const trmi_op_def trmi_op_softmax = {"softmax", infer_softmax, grad_softmax, NULL, NULL};
-const trmi_op_def trmi_op_softmax_grad = {"softmax_grad", infer_as_second, NULL, NULL, NULL};
-const trmi_op_def trmi_op_softmax_xent = {"softmax_xent", infer_xent, grad_xent, NULL, NULL};
-const trmi_op_def trmi_op_softmax_xent_grad = {"softmax_xent_grad", infer_as_second, NULL, NULL, NULL};
-const trmi_op_def trmi_op_bce_logits = {"bce_logits", infer_bce, grad_bce, NULL, NULL};
-const trmi_op_def trmi_op_bce_logits_grad = {"bce_logits_grad", infer_as_second, NULL, NULL, NULL};
+const trmi_op_def trmi_op_softmax = {"softmax", infer_softmax, grad_softmax, NULL};
+const trmi_op_def trmi_op_softmax_grad = {"softmax_grad", infer_as_second, NULL, NULL};
+const trmi_op_def trmi_op_softmax_xent = {"softmax_xent", infer_xent, grad_xent, NULL};
+const trmi_op_def trmi_op_softmax_xent_grad = {"softmax_xent_grad", infer_as_second, NULL, NULL};
+const trmi_op_def trmi_op_bce_logits = {"bce_logits", infer_bce, grad_bce, NULL};
+const trmi_op_def trmi_op_bce_logits_grad = {"bce_logits_grad", infer_as_second, NULL, NULL};
 
 trm_node trm_softmax(trm_graph *graph, trm_node x) {
     return trmi_graph_add1(graph, TRMI_OP_SOFTMAX, NULL, &x, 1, NULL);

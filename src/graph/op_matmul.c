@@ -122,8 +122,8 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-const trmi_op_def trmi_op_linear = {"linear", infer_linear, grad_linear, cost_product, NULL};
-const trmi_op_def trmi_op_matmul = {"matmul", infer_matmul, grad_matmul, cost_product, NULL};
+const trmi_op_def trmi_op_linear = {"linear", infer_linear, grad_linear, cost_product};
+const trmi_op_def trmi_op_matmul = {"matmul", infer_matmul, grad_matmul, cost_product};
 
 trm_node trm_linear(trm_graph *graph, trm_node x, trm_node weight, trm_node bias) {
     return trmi_graph_add1(graph, TRMI_OP_LINEAR, NULL, (trm_node[]){x, weight, bias},

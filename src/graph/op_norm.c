@@ -152,13 +152,13 @@ static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     }
 }
 
-const trmi_op_def trmi_op_batch_norm = {"batch_norm", infer_forward, grad_batch_norm, cost_norm, NULL};
-const trmi_op_def trmi_op_batch_norm_infer = {"batch_norm_infer", infer_forward, grad_infer, cost_norm, NULL};
-const trmi_op_def trmi_op_batch_norm_grad = {"batch_norm_grad", infer_grad, NULL, cost_norm, NULL};
-const trmi_op_def trmi_op_norm_act = {"norm_act", infer_forward, grad_norm_act, cost_norm, NULL};
-const trmi_op_def trmi_op_norm_act_apply = {"norm_act_apply", infer_apply, NULL, cost_norm, NULL};
-const trmi_op_def trmi_op_norm_act_infer = {"norm_act_infer", infer_forward, NULL, cost_norm, NULL};
-const trmi_op_def trmi_op_norm_act_grad = {"norm_act_grad", infer_grad, NULL, cost_norm, NULL};
+const trmi_op_def trmi_op_batch_norm = {"batch_norm", infer_forward, grad_batch_norm, cost_norm};
+const trmi_op_def trmi_op_batch_norm_infer = {"batch_norm_infer", infer_forward, grad_infer, cost_norm};
+const trmi_op_def trmi_op_batch_norm_grad = {"batch_norm_grad", infer_grad, NULL, cost_norm};
+const trmi_op_def trmi_op_norm_act = {"norm_act", infer_forward, grad_norm_act, cost_norm};
+const trmi_op_def trmi_op_norm_act_apply = {"norm_act_apply", infer_apply, NULL, cost_norm};
+const trmi_op_def trmi_op_norm_act_infer = {"norm_act_infer", infer_forward, NULL, cost_norm};
+const trmi_op_def trmi_op_norm_act_grad = {"norm_act_grad", infer_grad, NULL, cost_norm};
 
 trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,
                         trm_node running_mean, trm_node running_variance,

@@ -65,12 +65,12 @@ static void grad_avg(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, kind, NULL, dy, 1, &attrs);
 }
 
-const trmi_op_def trmi_op_max_pool = {"max_pool", infer_pool, grad_max, NULL, NULL};
-const trmi_op_def trmi_op_max_pool_grad = {"max_pool_grad", infer_pool_grad, NULL, NULL, NULL};
-const trmi_op_def trmi_op_avg_pool = {"avg_pool", infer_pool, grad_avg, NULL, NULL};
-const trmi_op_def trmi_op_avg_pool_grad = {"avg_pool_grad", infer_pool_grad, NULL, NULL, NULL};
-const trmi_op_def trmi_op_global_avg_pool = {"global_avg_pool", infer_global, grad_avg, NULL, NULL};
-const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_pool_grad, NULL, NULL, NULL};
+const trmi_op_def trmi_op_max_pool = {"max_pool", infer_pool, grad_max, NULL};
+const trmi_op_def trmi_op_max_pool_grad = {"max_pool_grad", infer_pool_grad, NULL, NULL};
+const trmi_op_def trmi_op_avg_pool = {"avg_pool", infer_pool, grad_avg, NULL};
+const trmi_op_def trmi_op_avg_pool_grad = {"avg_pool_grad", infer_pool_grad, NULL, NULL};
+const trmi_op_def trmi_op_global_avg_pool = {"global_avg_pool", infer_global, grad_avg, NULL};
+const trmi_op_def trmi_op_global_avg_pool_grad = {"global_avg_pool_grad", infer_pool_grad, NULL, NULL};
 
 static trm_node pool(trm_graph *graph, trmi_op_kind kind, trm_node x, const trm_pool_options *options) {
     trmi_attrs attrs = {.pool = {.kernel = {0}}};

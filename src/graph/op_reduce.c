@@ -59,10 +59,10 @@ static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_REDUCE_MAX_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-const trmi_op_def trmi_op_reduce_sum = {"reduce_sum", infer_reduce, grad_sum, NULL, NULL};
-const trmi_op_def trmi_op_reduce_mean = {"reduce_mean", infer_reduce, grad_mean, NULL, NULL};
-const trmi_op_def trmi_op_reduce_max = {"reduce_max", infer_reduce, grad_max, NULL, NULL};
-const trmi_op_def trmi_op_reduce_max_grad = {"reduce_max_grad", infer_max_grad, NULL, NULL, NULL};
+const trmi_op_def trmi_op_reduce_sum = {"reduce_sum", infer_reduce, grad_sum, NULL};
+const trmi_op_def trmi_op_reduce_mean = {"reduce_mean", infer_reduce, grad_mean, NULL};
+const trmi_op_def trmi_op_reduce_max = {"reduce_max", infer_reduce, grad_max, NULL};
+const trmi_op_def trmi_op_reduce_max_grad = {"reduce_max_grad", infer_max_grad, NULL, NULL};
 
 static trm_node reduce(trm_graph *graph, trmi_op_kind kind, trm_node x, const int32_t *axes,
                        int32_t count, bool keep_dims) {

@@ -185,13 +185,13 @@ static void grad_pad(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trm_slice(graph, dy[0], op->attrs.pad.before, shape.dim);
 }
 
-const trmi_op_def trmi_op_reshape = {"reshape", infer_reshape, grad_reshape, NULL, NULL};
-const trmi_op_def trmi_op_broadcast = {"broadcast", infer_broadcast_to, grad_broadcast, NULL, NULL};
-const trmi_op_def trmi_op_transpose = {"transpose", infer_transpose, grad_transpose, NULL, NULL};
-const trmi_op_def trmi_op_concat = {"concat", infer_concat, grad_concat, NULL, NULL};
-const trmi_op_def trmi_op_slice = {"slice", infer_slice, grad_slice, NULL, NULL};
-const trmi_op_def trmi_op_pad = {"pad", infer_pad, grad_pad, NULL, NULL};
-const trmi_op_def trmi_op_one_hot = {"one_hot", infer_one_hot, NULL, NULL, NULL};
+const trmi_op_def trmi_op_reshape = {"reshape", infer_reshape, grad_reshape, NULL};
+const trmi_op_def trmi_op_broadcast = {"broadcast", infer_broadcast_to, grad_broadcast, NULL};
+const trmi_op_def trmi_op_transpose = {"transpose", infer_transpose, grad_transpose, NULL};
+const trmi_op_def trmi_op_concat = {"concat", infer_concat, grad_concat, NULL};
+const trmi_op_def trmi_op_slice = {"slice", infer_slice, grad_slice, NULL};
+const trmi_op_def trmi_op_pad = {"pad", infer_pad, grad_pad, NULL};
+const trmi_op_def trmi_op_one_hot = {"one_hot", infer_one_hot, NULL, NULL};
 
 /* ---- builders ------------------------------------------------------------------------------------ */
 

@@ -31,8 +31,7 @@ trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *in, const trm_recommend
     if (!trmi_click_shape_of(g, "dcnv2", in, o, &shape)) {
         return TRM_NO_NODE;
     }
-    trm_node rows =
-        trmi_click_rows(g, "embedding", trmi_click_width(o), trmi_click_table_init(o), in, o, &shape);
+    trm_node rows = trmi_click_embedding(g, in, o, &shape);
     trm_node x0 = trmi_click_flat(g, rows, in, &shape), x = x0;
     int32_t layers = o->cross_layers == 0 ? 3 : o->cross_layers;
     for (int32_t i = 0; i < layers; i++) {

@@ -14,11 +14,10 @@ static trm_node pairs(trm_graph *g, trm_node rows) {
 trm_node trm_deepfm(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
     static const int64_t usual[] = {400, 400, 400};
     trmi_click_shape shape;
-    if (!trmi_click_shape_of(g, "deepfm", in, o, &shape)) {
+    if (!trmi_click_shape_of(g, "deepfm", in, o, &shape) || !trmi_click_one_width(g, "deepfm", o)) {
         return TRM_NO_NODE;
     }
-    trm_node rows =
-        trmi_click_rows(g, "embedding", trmi_click_width(o), trmi_click_table_init(o), in, o, &shape);
+    trm_node rows = trmi_click_embedding(g, in, o, &shape);
     trm_node deep = trmi_click_flat(g, rows, in, &shape);
     deep = trmi_click_tower(g, "deep", deep, o->hidden, o->hidden_count, usual, 3, o);
     deep = trmi_click_layer(g, "out", deep, 1, o);

@@ -2,26 +2,26 @@
 #include "models/recommender.h"
 
 /* The dense inputs as one more row: [N, 1, width]. */
-static trm_node bottom(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
+static trm_node bottom(trm_graph *g, const trm_click_inputs *in, int64_t width, const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256, 64};
     trm_node x = trmi_click_tower(g, "bottom", in->dense, o->bottom, o->bottom_count, usual, 3, o);
     trm_graph_push_scope(g, "bottom");
-    x = trm_relu(g, trmi_click_layer(g, "out", x, trmi_click_width(o), o));
+    x = trm_relu(g, trmi_click_layer(g, "out", x, width, o));
     trm_graph_pop_scope(g);
     return x;
 }
 
 trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o) {
     static const int64_t usual[] = {512, 256};
-    int64_t width = trmi_click_width(o);
+    int64_t width = o->tables_count > 0 ? trmi_click_width_of(o, 0) : trmi_click_width(o);
     trmi_click_shape shape;
-    if (!trmi_click_shape_of(g, "dlrm", in, o, &shape)) {
+    if (!trmi_click_shape_of(g, "dlrm", in, o, &shape) || !trmi_click_one_width(g, "dlrm", o)) {
         return TRM_NO_NODE;
     }
-    trm_node rows = trmi_click_rows(g, "embedding", width, trmi_click_table_init(o), in, o, &shape);
+    trm_node rows = trmi_click_embedding(g, in, o, &shape);
     trm_node x = TRM_NO_NODE;
     if (in->dense.id != 0) {
-        x = bottom(g, in, o);
+        x = bottom(g, in, width, o);
         trm_node row = trm_reshape(g, x, trm_shape_of(shape.batch, 1, width));
         rows = trm_concat(g, (trm_node[]){row, rows}, 2, 1);
     }

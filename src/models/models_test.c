@@ -132,6 +132,58 @@ static void click_models_are_the_papers(void **state) {
     click_model("dlrm", &plain, true, 0, (const char *[]){"bag_pool", "top.0.weight [512, 6]", NULL}, &n);
 }
 
+/* 4 fields: 0 and 2 share 50 rows of 4, 1 and 3 have rows of their own. */
+static const int32_t click_fields[] = {0, 2, 1, 3};
+
+static void fields_have_tables(void **state) {
+    const trm_field_table tables[] = {{.name = "user", .fields = click_fields, .count = 2, .rows = 50, .width = 4},
+                                      {.name = "b", .fields = click_fields + 2, .count = 1, .init = TRM_INIT_NORMAL_002},
+                                      {.name = "c", .fields = click_fields + 3, .count = 1, .rows = 7}};
+    const int64_t small[] = {8};
+    int64_t n, in = 2 * 4 + 2 * 16;
+    trm_recommender_options o = {.rows = 100, .tables = tables, .tables_count = 3, .hidden = small, .hidden_count = 1};
+    click_model("widedeep", &o, false, 0,
+                (const char *[]){"embedding.user.weight [50, 4]", "embedding.b.weight [100, 16]", "embedding.c.weight [7, 16]",
+                                 "wide.user.weight [50, 1]", "wide.c.weight [7, 1]", "deep.0.weight [8, 40]", NULL}, &n);
+    assert_int_equal(n, 50 * 4 + 107 * 16 + 157 + in * 8 + 8 + 9);
+    o.width = 4;
+    trm_field_table alike[3];
+    memcpy(alike, tables, sizeof alike);
+    alike[1].width = alike[2].width = 4;
+    o.tables = alike;
+    click_model("dlrm", &o, false, 3, (const char *[]){"bottom.out.weight [4, 64]", "top.0.weight [8, 14]", NULL}, &n);
+    click_model("deepfm", &o, false, 3, (const char *[]){"deep.0.weight [8, 19]", NULL}, &n);
+}
+
+static void wrong_tables_of_fields_are_answered(void **state) {
+    static const int32_t fields[] = {0, 1, 2, 3, 4, 2};
+    static const struct {
+        trm_field_table tables[2];
+        const char *model, *says;
+        bool bags;
+    } cases[] = {{{{.name = "a", .fields = fields, .count = 5}}, "widedeep", "that the data has not", false},
+                 {{{.name = "a", .fields = fields + 2, .count = 4}}, "widedeep", "that the data has not", false},
+                 {{{.name = "a", .fields = fields, .count = 3}}, "widedeep", "a field is in no table", false},
+                 {{{.name = "a", .fields = fields, .count = 3}, {.name = "a", .fields = fields + 3, .count = 1}}, "widedeep",
+                  "two of this name", false},
+                 {{{.name = "a", .fields = fields, .count = 3, .width = 8}, {.name = "b", .fields = fields + 3, .count = 1}},
+                  "dlrm", "rows of one width", false},
+                 {{{.name = "a", .fields = fields, .count = 0}}, "widedeep", "at least one field", false},
+                 {{{.name = "a", .fields = fields, .count = 4}}, "widedeep", "bags are of one table", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trm_error err;
+        trm_graph *g;
+        CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+        trm_click_inputs in = {.batch = 8};
+        in.keys = trm_input(g, "keys", TRM_INT64, cases[i].bags ? trm_shape_of(40) : trm_shape_of(8, 4));
+        in.offsets = cases[i].bags ? trm_input(g, "offsets", TRM_INT64, trm_shape_of(33)) : TRM_NO_NODE;
+        trm_recommender_build(g, cases[i].model, &in, &(trm_recommender_options){.rows = 9, .tables = cases[i].tables,
+                                                          .tables_count = cases[i].tables[1].name != NULL ? 2 : 1});
+        CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, cases[i].says);
+        trm_graph_destroy(g);
+    }
+}
+
 static void wrong_click_models_are_answered(void **state) {
     trm_error err;
     static const char *const said[] = {"widedeep, deepfm", "no keys", "at least one row", "keys [N, F]"};
@@ -164,6 +216,8 @@ int main(void) {
         cmocka_unit_test(unknown_names_are_answered),
         cmocka_unit_test(click_models_are_the_papers),
         cmocka_unit_test(wrong_click_models_are_answered),
+        cmocka_unit_test(fields_have_tables),
+        cmocka_unit_test(wrong_tables_of_fields_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- the inputs ------------------------------------------------------------------------------- */
 
@@ -13,6 +14,43 @@ static bool broken(trm_graph *g, const char *model, const char *what) {
     return false;
 }
 
+static bool broken_table(trm_graph *g, const char *model, const char *table, const char *what) {
+    char text[200];
+    snprintf(text, sizeof text, "table '%.40s': %s", table, what);
+    return broken(g, model, text);
+}
+
+/* Each field is in one table, each table has rows and a name of its own. */
+static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *in, const trm_recommender_options *o,
+                       int64_t fields) {
+    bool taken[TRMI_CLICK_FIELDS_MAX] = {false};
+    int64_t covered = 0;
+    if (o->tables_count > 0 && in->offsets.id != 0) {
+        return broken(g, model, "tables of some fields need one key a field; bags are of one table");
+    }
+    for (int32_t i = 0; i < o->tables_count; i++) {
+        const trm_field_table *t = &o->tables[i];
+        if (t->count < 1 || (t->rows < 1 && o->rows < 1) || t->width < 0 || t->width > 65536) {
+            return broken_table(g, model, t->name, "at least one field and one row are needed, and rows of 1 to 65536 numbers");
+        }
+        for (int32_t k = 0; k < i; k++) {
+            if (strcmp(o->tables[k].name, t->name) == 0) {
+                return broken_table(g, model, t->name, "there are two of this name");
+            }
+        }
+        for (int32_t k = 0; k < t->count; k++, covered++) {
+            int32_t f = t->fields[k];
+            if (f < 0 || f >= fields || f >= TRMI_CLICK_FIELDS_MAX || taken[f]) {
+                return broken_table(g, model, t->name, "it names a field that the data has not, or that is named already");
+            }
+            taken[f] = true;
+        }
+    }
+    return o->tables_count == 0 || covered == fields
+               ? true
+               : broken(g, model, "a field is in no table; name each in one");
+}
+
 bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs *in,
                          const trm_recommender_options *o, trmi_click_shape *out) {
     *out = (trmi_click_shape){.batch = in->batch};
@@ -20,7 +58,8 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
     if (in->keys.id == 0) {
         return broken(g, model, "the data has no keys, and a recommendation model is about them");
     }
-    if (o->rows < 1 || o->width < 0 || o->width > 65536) {
+    bool sized = o->rows >= 1 || o->tables_count > 0;
+    if (!sized || o->width < 0 || o->width > 65536) {
         return broken(g, model, "a table needs at least one row, and rows of 1 to 65536 numbers");
     }
     if (in->offsets.id != 0) {
@@ -41,27 +80,90 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
         return broken(g, model, "dense inputs [N, D] are expected");
     }
     out->dense = in->dense.id != 0 ? dense.dim[1] : 0;
-    return true;
+    return tables_fit(g, model, in, o, out->fields);
 }
 
-trm_init trmi_click_table_init(const trm_recommender_options *o) {
-    return o->table_init == TRM_INIT_ZERO ? TRM_INIT_NORMAL_001 : o->table_init;
+bool trmi_click_one_width(trm_graph *g, const char *model, const trm_recommender_options *o) {
+    for (int32_t i = 1; i < o->tables_count; i++) {
+        if (trmi_click_width_of(o, i) != trmi_click_width_of(o, 0)) {
+            return broken(g, model, "inner products need rows of one width; give all tables the same");
+        }
+    }
+    return true;
 }
 
 int64_t trmi_click_width(const trm_recommender_options *o) { return o->width == 0 ? 16 : o->width; }
 
-trm_node trmi_click_rows(trm_graph *g, const char *name, int64_t width, trm_init init,
-                         const trm_click_inputs *in, const trm_recommender_options *o,
-                         const trmi_click_shape *shape) {
-    trm_graph_push_scope(g, "%s", name);
-    trm_node table = trm_parameter(g, "weight", trm_shape_of(o->rows, width), init);
-    trm_node rows = trm_embedding(g, table, in->keys);
-    trm_graph_pop_scope(g);
+/* One table, or that of some fields. */
+typedef struct source {
+    trm_node keys;
+    int64_t fields, rows, width;
+    trm_init init;
+} source;
+
+/* [N, fields, width] of the parameter "weight" in this scope. */
+static trm_node gather(trm_graph *g, const source *s, const trm_click_inputs *in, const trm_recommender_options *o,
+                       const trmi_click_shape *shape) {
+    trm_node table = trm_parameter(g, "weight", trm_shape_of(s->rows, s->width), s->init);
+    trm_node rows = trm_embedding(g, table, s->keys);
     if (in->offsets.id == 0) {
         return rows;
     }
     rows = trm_bag_pool(g, rows, in->offsets, in->values, o->pooling);
-    return trm_reshape(g, rows, trm_shape_of(shape->batch, shape->fields, width));
+    return trm_reshape(g, rows, trm_shape_of(shape->batch, s->fields, s->width));
+}
+
+/* The keys of a table's fields: a slice for each run of neighbours. */
+static trm_node keys_of(trm_graph *g, const trm_field_table *t, trm_node keys, const trmi_click_shape *shape) {
+    trm_node runs[TRMI_CLICK_FIELDS_MAX];
+    int32_t count = 0;
+    for (int32_t i = 0, next; i < t->count; i = next) {
+        next = i + 1;
+        while (next < t->count && t->fields[next] == t->fields[next - 1] + 1) {
+            next++;
+        }
+        bool all = next - i == shape->fields;
+        runs[count++] = all ? keys
+                            : trm_slice(g, keys, (int64_t[]){0, t->fields[i]}, (int64_t[]){shape->batch, next - i});
+    }
+    return count == 1 ? runs[0] : trm_concat(g, runs, count, 1);
+}
+
+int64_t trmi_click_width_of(const trm_recommender_options *o, int32_t table) {
+    int64_t own = o->tables[table].width;
+    return own == 0 ? trmi_click_width(o) : own;
+}
+
+trm_node trmi_click_rows(trm_graph *g, const char *name, int64_t width, trm_init init, const trm_click_inputs *in,
+                         const trm_recommender_options *o, const trmi_click_shape *shape) {
+    trm_node parts[TRMI_CLICK_FIELDS_MAX];
+    bool alike = true;
+    trm_graph_push_scope(g, "%s", name);
+    if (o->tables_count == 0) {
+        const source all = {in->keys, shape->fields, o->rows, width == 0 ? trmi_click_width(o) : width, init};
+        parts[0] = gather(g, &all, in, o, shape);
+    }
+    for (int32_t i = 0; i < o->tables_count; i++) {
+        const trm_field_table *t = &o->tables[i];
+        const source s = {keys_of(g, t, in->keys, shape), t->count, t->rows == 0 ? o->rows : t->rows,
+                          width == 0 ? trmi_click_width_of(o, i) : width,
+                          width == 0 && t->init != TRM_INIT_ZERO ? t->init : init};
+        trm_graph_push_scope(g, "%s", t->name);
+        parts[i] = gather(g, &s, in, o, shape);
+        trm_graph_pop_scope(g);
+        alike = alike && trm_node_shape(g, parts[i]).dim[2] == trm_node_shape(g, parts[0]).dim[2];
+    }
+    trm_graph_pop_scope(g);
+    for (int32_t i = 0; i < o->tables_count && !alike; i++) {
+        parts[i] = trm_reshape(g, parts[i], trm_shape_of(shape->batch, -1));
+    }
+    return o->tables_count > 1 ? trm_concat(g, parts, o->tables_count, 1) : parts[0];
+}
+
+trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o,
+                              const trmi_click_shape *shape) {
+    trm_init init = o->table_init == TRM_INIT_ZERO ? TRM_INIT_NORMAL_001 : o->table_init;
+    return trmi_click_rows(g, "embedding", 0, init, in, o, shape);
 }
 
 /* ---- layers ------------------------------------------------------------------------------------- */

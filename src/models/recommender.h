@@ -10,6 +10,8 @@
 
 #include "graph/graph_ir.h"
 
+enum { TRMI_CLICK_FIELDS_MAX = 512 }; /* where tables are named */
+
 /* N and F; 0 breaks the graph, with a sentence. */
 typedef struct trmi_click_shape {
     int64_t batch, fields, dense;
@@ -17,12 +19,18 @@ typedef struct trmi_click_shape {
 bool trmi_click_shape_of(trm_graph *graph, const char *model, const trm_click_inputs *inputs,
                          const trm_recommender_options *options, trmi_click_shape *out);
 
-/* Rows [N, F, width] of the parameter `name` [rows, width], bags pooled. */
+/* Rows [N, F, width] of the parameter `name`.weight, or those of the tables that the options name, side by side
+ * in their order (of different widths: [N, their sum]); bags pooled. Width 0 = the options'. */
 trm_node trmi_click_rows(trm_graph *graph, const char *name, int64_t width, trm_init init,
                          const trm_click_inputs *inputs, const trm_recommender_options *options,
                          const trmi_click_shape *shape);
-trm_init trmi_click_table_init(const trm_recommender_options *options);
+/* Those of "embedding". */
+trm_node trmi_click_embedding(trm_graph *graph, const trm_click_inputs *inputs, const trm_recommender_options *options,
+                              const trmi_click_shape *shape);
+/* Breaks the graph where tables differ in width. */
+bool trmi_click_one_width(trm_graph *graph, const char *model, const trm_recommender_options *options);
 int64_t trmi_click_width(const trm_recommender_options *options);
+int64_t trmi_click_width_of(const trm_recommender_options *options, int32_t table);
 
 /* [N, I] -> [N, out]: parameters "name.weight" and "name.bias". */
 trm_node trmi_click_layer(trm_graph *graph, const char *name, trm_node x, int64_t out,

@@ -7,8 +7,7 @@ trm_node trm_widedeep(trm_graph *g, const trm_click_inputs *in, const trm_recomm
     if (!trmi_click_shape_of(g, "widedeep", in, o, &shape)) {
         return TRM_NO_NODE;
     }
-    trm_node rows =
-        trmi_click_rows(g, "embedding", trmi_click_width(o), trmi_click_table_init(o), in, o, &shape);
+    trm_node rows = trmi_click_embedding(g, in, o, &shape);
     trm_node deep = trmi_click_flat(g, rows, in, &shape);
     deep = trmi_click_tower(g, "deep", deep, o->hidden, o->hidden_count, usual, 2, o);
     deep = trmi_click_layer(g, "out", deep, 1, o);

@@ -4,7 +4,7 @@
 #ifndef TRMI_PLAN_LINKS_H
 #define TRMI_PLAN_LINKS_H
 
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 enum { TRMI_LEVELS = 4, TRMI_POINTS = 32, TRMI_CURVES = 64 };
 typedef struct trmi_level {

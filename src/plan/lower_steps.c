@@ -178,11 +178,6 @@ static int32_t wanted_in(lowering *l, int32_t value, trmi_layout layout, trmi_ph
 
 /* ---- operators ------------------------------------------------------------------------------------ */
 
-static bool is_leaf(trmi_op_kind kind) {
-    return kind == TRMI_OP_INPUT || kind == TRMI_OP_PARAMETER || kind == TRMI_OP_STATE ||
-           kind == TRMI_OP_CONSTANT;
-}
-
 static void lower_leaf(lowering *l, const trmi_op *op) {
     static const struct {
         trmi_op_kind kind;
@@ -406,7 +401,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
     }
     for (int32_t i = 1; i < g->ops_count && !l->failed; i++) {
         const trmi_op *op = &g->ops[i];
-        if (is_leaf(op->kind)) {
+        if (trmi_is_leaf(op)) {
             lower_leaf(l, op);
         } else if (op->kind == TRMI_OP_RESHAPE) {
             lower_reshape(l, op);

@@ -71,9 +71,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
         copy->output_dtype = op->output_dtype;
         pass->to->values[copy->outputs[0]].dtype = op->output_dtype;
     }
-    bool leaf = op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER ||
-                op->kind == TRMI_OP_STATE || op->kind == TRMI_OP_CONSTANT;
-    if (leaf) {
+    if (trmi_is_leaf(op)) {
         trmi_value *value = &pass->to->values[copy->outputs[0]];
         value->dtype = pass->from->values[op->outputs[0]].dtype;
         value->shape = pass->from->values[op->outputs[0]].shape;

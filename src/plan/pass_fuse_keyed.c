@@ -12,11 +12,6 @@
 
 enum { LEAST_SAMPLES = 256 };
 
-static const trmi_op *maker(const trm_graph *g, int32_t value, trmi_op_kind kind) {
-    const trmi_op *op = &g->ops[g->values[value].op];
-    return op->kind == kind ? op : NULL;
-}
-
 static bool is_real(const trm_graph *g, int32_t value) { return g->values[value].dtype == TRM_FLOAT32; }
 
 static int32_t input_named(const trm_graph *g, const char *name) {
@@ -41,17 +36,17 @@ static int32_t ids_of(const trm_graph *g, int32_t rows) {
 
 /* Rows and ids of the layer's input, and what lies beside them; false when it is made otherwise. */
 static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *ids, int32_t *dense) {
-    const trmi_op *concat = maker(g, x, TRMI_OP_CONCAT);
+    const trmi_op *concat = trmi_made_by(g, x, TRMI_OP_CONCAT);
     *dense = 0;
     if (concat != NULL) {
-        if (concat->inputs_count != 2 || concat->attrs.concat.axis != 1 || maker(g, concat->inputs[1], TRMI_OP_INPUT) == NULL ||
+        if (concat->inputs_count != 2 || concat->attrs.concat.axis != 1 || trmi_made_by(g, concat->inputs[1], TRMI_OP_INPUT) == NULL ||
             !is_real(g, concat->inputs[1])) {
             return false;
         }
         *dense = concat->inputs[1];
         x = concat->inputs[0];
     }
-    const trmi_op *reshape = maker(g, x, TRMI_OP_RESHAPE);
+    const trmi_op *reshape = trmi_made_by(g, x, TRMI_OP_RESHAPE);
     if (reshape == NULL || !is_real(g, reshape->inputs[0]) || g->values[x].shape.rank != 2) {
         return false;
     }

@@ -20,11 +20,6 @@ typedef struct match {
     int inner_count;
 } match;
 
-static const trmi_op *maker(const trm_graph *g, int32_t value, trmi_op_kind kind) {
-    const trmi_op *op = value == 0 ? NULL : &g->ops[g->values[value].op];
-    return op != NULL && op->kind == kind ? op : NULL;
-}
-
 static void vanish(match *m, const trm_graph *g, const trmi_op *op) {
     m->inner[m->inner_count++] = (int32_t)(op - g->ops);
 }
@@ -36,14 +31,14 @@ static bool last_axis(const trm_graph *g, const trmi_op *op, bool keep) {
 
 /* x = -1 * y, written as SCALE or as MUL with a constant; y's value or 0. */
 static int32_t negated(match *m, const trm_graph *g, int32_t x) {
-    const trmi_op *scale = maker(g, x, TRMI_OP_SCALE);
+    const trmi_op *scale = trmi_made_by(g, x, TRMI_OP_SCALE);
     if (scale != NULL && scale->attrs.scale.factor == -1.0) {
         vanish(m, g, scale);
         return scale->inputs[0];
     }
-    const trmi_op *mul = maker(g, x, TRMI_OP_MUL);
+    const trmi_op *mul = trmi_made_by(g, x, TRMI_OP_MUL);
     for (int i = 0; mul != NULL && i < 2; i++) {
-        const trmi_op *constant = maker(g, mul->inputs[i], TRMI_OP_CONSTANT);
+        const trmi_op *constant = trmi_made_by(g, mul->inputs[i], TRMI_OP_CONSTANT);
         if (constant != NULL && constant->attrs.constant.bytes == sizeof(float) &&
             *(const float *)constant->attrs.constant.data == -1.0f) {
             vanish(m, g, mul);
@@ -55,11 +50,11 @@ static int32_t negated(match *m, const trm_graph *g, int32_t x) {
 
 /* softmax written out: the logits' value or 0. */
 static int32_t softmax_of(match *m, const trm_graph *g, int32_t x) {
-    const trmi_op *div = maker(g, x, TRMI_OP_DIV);
-    const trmi_op *sum = div ? maker(g, div->inputs[1], TRMI_OP_REDUCE_SUM) : NULL;
-    const trmi_op *exp = div ? maker(g, div->inputs[0], TRMI_OP_EXP) : NULL;
-    const trmi_op *sub = exp ? maker(g, exp->inputs[0], TRMI_OP_SUB) : NULL;
-    const trmi_op *max = sub ? maker(g, sub->inputs[1], TRMI_OP_REDUCE_MAX) : NULL;
+    const trmi_op *div = trmi_made_by(g, x, TRMI_OP_DIV);
+    const trmi_op *sum = div ? trmi_made_by(g, div->inputs[1], TRMI_OP_REDUCE_SUM) : NULL;
+    const trmi_op *exp = div ? trmi_made_by(g, div->inputs[0], TRMI_OP_EXP) : NULL;
+    const trmi_op *sub = exp ? trmi_made_by(g, exp->inputs[0], TRMI_OP_SUB) : NULL;
+    const trmi_op *max = sub ? trmi_made_by(g, sub->inputs[1], TRMI_OP_REDUCE_MAX) : NULL;
     if (sum == NULL || max == NULL || sum->inputs[0] != exp->outputs[0] ||
         max->inputs[0] != sub->inputs[0] || !last_axis(g, sum, true) || !last_axis(g, max, true)) {
         return 0;
@@ -79,14 +74,14 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
         trm_shape_count(&trmi_output_of(g, mean, 0)->shape) != 1 || mean->attrs.reduce.keep_dims) {
         return false;
     }
-    const trmi_op *sum = maker(g, negated(m, g, mean->inputs[0]), TRMI_OP_REDUCE_SUM);
-    const trmi_op *mul = sum ? maker(g, sum->inputs[0], TRMI_OP_MUL) : NULL;
+    const trmi_op *sum = trmi_made_by(g, negated(m, g, mean->inputs[0]), TRMI_OP_REDUCE_SUM);
+    const trmi_op *mul = sum ? trmi_made_by(g, sum->inputs[0], TRMI_OP_MUL) : NULL;
     if (mul == NULL || !last_axis(g, sum, false) || trmi_input_of(g, sum, 0)->shape.rank != 2) {
         return false;
     }
-    int log_at = maker(g, mul->inputs[0], TRMI_OP_LOG) != NULL ? 0 : 1;
-    const trmi_op *log = maker(g, mul->inputs[log_at], TRMI_OP_LOG);
-    const trmi_op *hot = maker(g, mul->inputs[1 - log_at], TRMI_OP_ONE_HOT);
+    int log_at = trmi_made_by(g, mul->inputs[0], TRMI_OP_LOG) != NULL ? 0 : 1;
+    const trmi_op *log = trmi_made_by(g, mul->inputs[log_at], TRMI_OP_LOG);
+    const trmi_op *hot = trmi_made_by(g, mul->inputs[1 - log_at], TRMI_OP_ONE_HOT);
     m->logits = log ? softmax_of(m, g, log->inputs[0]) : 0;
     if (m->logits == 0 || hot == NULL ||
         !trm_shape_equal(&g->values[m->logits].shape, &trmi_output_of(g, hot, 0)->shape)) {

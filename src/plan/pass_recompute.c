@@ -10,10 +10,10 @@
  *
  * and where r is the norm of a projection, which nobody else needs, r is made again first.
  *
- * That is the rule. A plan (plan/shard.h) may say otherwise for any operator: kept, or made again, by NORM_ACT_APPLY or by
+ * That is the rule. A plan (plan/sharding.h) may say otherwise for any operator: kept, or made again, by NORM_ACT_APPLY or by
  * running it a second time. What feeds it is kept then (trmi_shard_repeatable), so that nothing else changes. */
 #include "plan/pass.h"
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "base/error.h"
 
@@ -26,18 +26,14 @@ typedef struct recompute {
     int32_t *again; /* value of `from` -> its copy in `to`, 0 = not made yet */
 } recompute;
 
-static const trmi_op *maker_of(const trm_graph *g, int32_t value) {
-    return &g->ops[g->values[value].op];
-}
-
 static bool is_norm(const trm_graph *g, int32_t value) {
-    return value != 0 && maker_of(g, value)->kind == TRMI_OP_NORM_ACT &&
-           maker_of(g, value)->outputs[0] == value && g->values[value].shape.rank == 4;
+    return value != 0 && trmi_maker_of(g, value)->kind == TRMI_OP_NORM_ACT &&
+           trmi_maker_of(g, value)->outputs[0] == value && g->values[value].shape.rank == 4;
 }
 
 static bool projection(const trm_graph *g, int32_t value) {
-    return is_norm(g, value) && !maker_of(g, value)->attrs.norm.relu &&
-           !maker_of(g, value)->attrs.norm.residual;
+    return is_norm(g, value) && !trmi_maker_of(g, value)->attrs.norm.relu &&
+           !trmi_maker_of(g, value)->attrs.norm.residual;
 }
 
 /* ---- what a plan may ask for -------------------------------------------------------------------------- */
@@ -70,15 +66,10 @@ static bool is_function(trmi_op_kind kind) {
     }
 }
 
-static bool is_leaf(const trmi_op *op) {
-    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
-           op->kind == TRMI_OP_CONSTANT;
-}
-
 /* Backward finds it, or its projection, which is made again with it. */
 static bool stays(const trm_graph *g, int32_t value, const bool *read, const bool *can) {
-    const trmi_op *maker = maker_of(g, value);
-    return value == 0 || is_leaf(maker) || (read[value] && !can[g->values[value].op]) ||
+    const trmi_op *maker = trmi_maker_of(g, value);
+    return value == 0 || trmi_is_leaf(maker) || (read[value] && !can[g->values[value].op]) ||
            (projection(g, value) && stays(g, maker->inputs[0], read, can));
 }
 
@@ -113,7 +104,7 @@ void trmi_shard_repeatable(const trm_graph *g, bool *can) {
         for (int32_t k = 0; turn && can[i] && k < op->inputs_count; k++) {
             needed[op->inputs[k]] = true;
             /* and what a projection is made of */
-            needed[projection(g, op->inputs[k]) ? maker_of(g, op->inputs[k])->inputs[0] : 0] = true;
+            needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] = true;
         }
     }
     free(read);
@@ -152,7 +143,7 @@ static void choose(recompute *r) {
 /* Any other operator: the same again. Its inputs were not dropped. */
 static int32_t run_again(recompute *r, int32_t value) {
     trmi_pass *pass = r->pass;
-    const trmi_op *op = maker_of(pass->from, value);
+    const trmi_op *op = trmi_maker_of(pass->from, value);
     trmi_attrs attrs = op->attrs;
     int32_t *inputs = trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", op->name);
@@ -177,7 +168,7 @@ static int32_t make_again(recompute *r, int32_t value) {
     if (r->again[value] != 0) {
         return r->again[value];
     }
-    const trmi_op *norm = maker_of(g, value);
+    const trmi_op *norm = trmi_maker_of(g, value);
     if (norm->kind != TRMI_OP_NORM_ACT) {
         return run_again(r, value);
     }

@@ -1,5 +1,5 @@
 #include "plan/pass.h"
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "trireme/plan.h"
 
@@ -111,6 +111,7 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
     if (options->shard != NULL) {
         trm_graph *local;
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
+        (*graph)->local_norms = options->local_norms;
         TRMI_TRY(trmi_shard_partition(*graph, options->shard, options->prices, options->rank, roots, &local,
                                       &program->leaves, &program->leaves_count, options->report, err));
         trm_graph_destroy(*graph);
@@ -147,6 +148,8 @@ trm_status trmi_shard_graph(const trm_graph *graph, const trmi_plan_options *giv
         trm_graph_destroy(copy);
         return status;
     }
+    copy->local_norms = options.local_norms;
+    copy->factored_gradients = options.factored_gradients && !options.no_fusion;
     *out = copy;
     return TRM_OK;
 }

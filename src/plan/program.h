@@ -119,7 +119,7 @@ struct trm_program {
     int64_t untouched_bytes; /* of GRAD, at its end: gradients that stay in factors */
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     double plan_seconds;
-    /* One rank's part of a graph that is split over a mesh (plan/shard.h); NULL and 0 otherwise. */
+    /* One rank's part of a graph that is split over a mesh (plan/sharding.h); NULL and 0 otherwise. */
     struct trmi_shard_leaf *leaves; /* inputs, parameters and states: which part of the whole */
     int32_t leaves_count;
 };
@@ -160,6 +160,7 @@ typedef struct trmi_plan_options {
     bool dense_gradients; /* embeddings too: gradients are to be accumulated */
     bool factored_gradients; /* those of large matrices that are products of few rows stay in factors */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
+    bool local_norms; /* split: batch norm over each rank's samples, not over all (rows and columns of images stay joined) */
     /* Split over the plan's mesh: the program of `rank`. NULL = whole. */
     const struct trmi_shard_plan *shard;
     const struct trmi_prices *prices; /* NULL = built in */

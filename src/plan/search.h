@@ -14,7 +14,7 @@
 #define TRMI_PLAN_SEARCH_H
 
 #include "plan/links.h"
-#include "plan/shard.h"
+#include "plan/sharding.h"
 #include "plan/solve.h"
 #include "plan/solve_front.h"
 
@@ -30,6 +30,7 @@ typedef struct trmi_search_costs {
     void *context;
     const trmi_prices *prices; /* NULL = built in */
     int32_t slots;      /* of the optimiser, float32 copies of each parameter */
+    int32_t gradients;  /* copies of each gradient: 2 where they are accumulated; 0 = 1 */
     double overlap;     /* part of gradient traffic that can run beside operators: 1 = all, 0 = none */
     double slowdown;    /* of operators beside traffic; 0 = 1 */
     bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
@@ -136,6 +137,8 @@ void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, doubl
 /* Seconds of the optimiser for all parameters of a rank together: never below update_offset + update_byte x bytes, which is
  * what a sum over operators can count. */
 double trmi_space_update(const trmi_space *space, double bytes);
+/* Copies of each gradient in memory. */
+static inline int32_t trmi_space_gradients(const trmi_space *space) { return space->costs.gradients > 1 ? space->costs.gradients : 1; }
 /* Of the time of an update: where the gradient stays in factors. */
 double trmi_space_apart(const trmi_space *space);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */

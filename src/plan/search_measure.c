@@ -96,9 +96,7 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_c
 /* ---- parameters ------------------------------------------------------------------------------------------ */
 
 static const trmi_op *parameter_of(const walk *w, const trmi_op *op, int32_t input) {
-    const trm_graph *g = w->s->graph;
-    const trmi_op *from = op->inputs[input] != 0 ? &g->ops[g->values[op->inputs[input]].op] : NULL;
-    return from != NULL && from->kind == TRMI_OP_PARAMETER ? from : NULL;
+    return trmi_made_by(w->s->graph, op->inputs[input], TRMI_OP_PARAMETER);
 }
 
 static double most_bytes(const walk *w, int32_t value, const trmi_spread *spread) {
@@ -145,7 +143,7 @@ static void gather_parameters(walk *w, int32_t node) {
         double bytes = most_bytes(w, op->inputs[i], &stored);
         w->m->weight_bytes += bytes;
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
-        w->m->gradient_bytes += trained && !apart ? bytes : 0;
+        w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
         w->updated += trained ? bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
         w->m->slot_bytes += trained ? bytes * w->s->costs.slots : 0;
         if (parts) {

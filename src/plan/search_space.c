@@ -20,13 +20,6 @@ typedef struct building {
 
 static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans"); }
 
-static bool is_leaf(const trmi_op *op) {
-    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
-           op->kind == TRMI_OP_CONSTANT;
-}
-
-static const trmi_op *maker_of(const trm_graph *g, int32_t value) { return &g->ops[g->values[value].op]; }
-
 /* ---- classes ------------------------------------------------------------------------------------------ */
 
 /* Everything that prices depend on; equal keys, equal prices. */
@@ -36,15 +29,15 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     char shape[96];
     trmi_text_printf(key, "%d:", (int)op->kind);
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
-    for (size_t i = 0; i < sizeof op->attrs && !is_leaf(op); i++) {
+    for (size_t i = 0; i < sizeof op->attrs && !trmi_is_leaf(op); i++) {
         trmi_text_printf(key, "%x", attrs[i]);
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         if (v != NULL) {
-            const trmi_op *from = maker_of(g, op->inputs[i]);
+            const trmi_op *from = trmi_maker_of(g, op->inputs[i]);
             trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape), (int)v->dtype,
-                             is_leaf(from) ? (int)from->kind : 0, b->moving[op->inputs[i]]);
+                             trmi_is_leaf(from) ? (int)from->kind : 0, b->moving[op->inputs[i]]);
         } else {
             trmi_text_printf(key, " -");
         }
@@ -206,7 +199,7 @@ bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t 
     const trmi_value *v = trmi_input_of(s->graph, op, input);
     const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
     trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
-    return maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable &&
+    return trmi_maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable &&
            parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
 }
 
@@ -251,7 +244,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
                                 trmi_store_cost stores[2]) {
     trmi_space *s = b->s;
     const trmi_value *v = trmi_input_of(s->graph, op, input);
-    bool trained = maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable;
+    bool trained = trmi_maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable;
     const trmi_spread *read = &strategy->inputs[input];
     trmi_spread stored = *read, parts, made = trmi_space_gradient(&s->mesh, read, strategy->letters);
     for (int32_t i = 0; i < s->mesh.axes; i++) {
@@ -263,7 +256,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
         return TRM_NOMEM;
     }
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
-    double copies = trained ? 2 + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
+    double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
     double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
     double update = trained ? s->update_byte * (apart ? trmi_space_apart(s) : 1) : 0;
     stores[0].blocking += update * whole;
@@ -319,7 +312,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
-        if (op->inputs[k] != 0 && maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
+        if (op->inputs[k] != 0 && trmi_maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
             TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i]));
         }
     }
@@ -404,7 +397,7 @@ static trm_status count_nodes(building *b) {
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
             b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
         }
-        b->node_of[i] = !is_leaf(op) && op->phase == TRMI_FORWARD ? count++ : -1;
+        b->node_of[i] = !trmi_is_leaf(op) && op->phase == TRMI_FORWARD ? count++ : -1;
     }
     s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
     s->nodes_count = count;

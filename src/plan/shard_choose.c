@@ -9,11 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-bool trmi_shard_is_leaf(const trmi_op *op) {
-    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
-           op->kind == TRMI_OP_CONSTANT;
-}
-
 static double seconds_of(const trmi_sharder *s, const trmi_op *op) {
     trmi_cost cost = trmi_op_cost(s->from, op);
     double flop = s->prices->flop > 0 ? s->prices->flop : 1 / 1e11;
@@ -95,6 +90,8 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
     case TRMI_OP_SOFTMAX_GRAD:
     case TRMI_OP_REDUCE_MAX_GRAD:
     case TRMI_OP_BCE_LOGITS_GRAD:
+    case TRMI_OP_BAG_POOL_GRAD:
+    case TRMI_OP_PAIR_DOTS_GRAD:
         return true;
     case TRMI_OP_MATMUL:
         for (int i = 0; i < s->mesh->axes && forward->kind == TRMI_OP_LINEAR; i++) {
@@ -201,7 +198,8 @@ static trm_status letters_for(trmi_sharder *s, const trmi_op *op, char *letters,
     if (choice != NULL) {
         memcpy(letters, choice->letters, TRMI_MESH_AXES + 1);
         for (int32_t i = 0; s->plan->exact && i < s->mesh->axes; i++) {
-            letters[i] = letters[i] == '+' ? '.' : letters[i]; /* no sum passes on */
+            bool bag = op->kind == TRMI_OP_BAG_POOL && letters[i] == 'k'; /* its sum is not made of integers */
+            letters[i] = letters[i] == '+' || bag ? '.' : letters[i];      /* no sum passes on */
         }
     } else if (!inherit(s, op, letters) || !trmi_shard_strategy(s->from, op, s->mesh, letters, strategy)) {
         TRMI_TRY(follow(s, op, letters, err));
@@ -231,7 +229,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
         s->values[op->outputs[0]].count = 1;
         return TRM_OK;
     }
-    if (trmi_shard_is_leaf(op) || lazy_cast(s, op)) {
+    if (trmi_is_leaf(op) || lazy_cast(s, op)) {
         s->values[op->outputs[0]].lazy = true;
         return TRM_OK;
     }

@@ -127,6 +127,17 @@ static void localize_tables(emission *e) {
     e->attrs.embed.global = table->dim[0];
 }
 
+static void localize_bags(emission *e) {
+    bool gradient = e->op->kind == TRMI_OP_BAG_POOL_GRAD;
+    trmi_box rows = gradient ? out_box(e, 0) : in_box(e, 0), bags = gradient ? in_box(e, 0) : out_box(e, 0);
+    e->attrs.bag.part = true;
+    e->attrs.bag.bag = bags.begin[0];
+    e->attrs.bag.bags = bags.end[0] - bags.begin[0];
+    e->attrs.bag.begin = rows.begin[0];
+    e->attrs.bag.global = (gradient ? out_shape(e, 0) : in_shape(e, 0))->dim[0];
+    e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* of the gradient */
+}
+
 /* Means over what is cut: this part's mean, times its share of the elements. */
 static void localize_means(emission *e) {
     switch (e->op->kind) {
@@ -175,7 +186,7 @@ static void localize(emission *e) {
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD:
-        e->attrs.norm.sync = trmi_letters_mask(letters, "nhwuv");
+        e->attrs.norm.sync = trmi_letters_mask(letters, trmi_norm_loops(e->s->from));
         break;
     case TRMI_OP_SOFTMAX_XENT:
     case TRMI_OP_SOFTMAX_XENT_GRAD: {
@@ -189,6 +200,10 @@ static void localize(emission *e) {
     case TRMI_OP_EMBEDDING:
     case TRMI_OP_EMBEDDING_GRAD:
         localize_tables(e);
+        break;
+    case TRMI_OP_BAG_POOL:
+    case TRMI_OP_BAG_POOL_GRAD:
+        localize_bags(e);
         break;
     default:
         localize_moves(e);

@@ -29,6 +29,7 @@ bool trmi_shard_is_exact(trmi_op_kind kind) {
     case TRMI_OP_MAX_POOL_GRAD:
     case TRMI_OP_AVG_POOL_GRAD:
     case TRMI_OP_BCE_LOGITS:
+    case TRMI_OP_PAIR_DOTS:
         return true;
     default:
         return false;
@@ -54,7 +55,8 @@ bool trmi_shard_settle(const trmi_sharder *s, const trmi_op *op, trmi_strategy *
             *at = *at == TRMI_PARTIAL_SUM ? TRMI_WHOLE : *at;
         }
     }
-    return !has_plus(strategy);
+    bool bag = op->kind == TRMI_OP_BAG_POOL && strchr(strategy->letters, 'k') != NULL;
+    return !has_plus(strategy) && !bag;
 }
 
 /* ---- what the whole operator adds up --------------------------------------------------------------------- */
@@ -72,6 +74,7 @@ static int64_t terms_of(const trm_graph *g, const trmi_op *op) {
     case TRMI_OP_CONV2D_GRAD_WEIGHTS:
         return a->dim[0] * a->dim[2] * a->dim[3];
     case TRMI_OP_LINEAR:
+    case TRMI_OP_PAIR_DOTS:
         return a->dim[a->rank - 1];
     case TRMI_OP_MATMUL:
         return a->dim[op->attrs.matmul.transpose_a ? a->rank - 2 : a->rank - 1];

@@ -83,7 +83,8 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-static void loops_global_pool(const trmi_op *op, trmi_loops *l) {
+static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
     bool gradient = op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
     strcpy(l->letters, "nchw");
     set(l->in[0], gradient ? "nc" : "nchw");
@@ -140,9 +141,31 @@ static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l
     snprintf(l->letters, sizeof l->letters, "%svd", ids);
 }
 
+/* Offsets and weights are read whole: a bag's rows may lie anywhere, and its mean asks for all of its weights. A rank
+ * has some of the rows (keys, "k"), or makes some of the bags. */
+static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
+    strcpy(l->letters, "nkd");
+    set(l->in[0], gradient ? "nd" : "kd");
+    set(l->in[1], "-"), set(l->in[2], "-");
+    set(l->out[0], gradient ? "kd" : "nd");
+}
+
+/* Samples; columns of the rows, over which the products add up. */
+static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
+    bool gradient = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
+    strcpy(l->letters, "nc");
+    set(l->in[0], gradient ? "n-" : "n-c");
+    set(l->in[1], "n-c");
+    set(l->out[0], gradient ? "n-c" : "n-");
+}
+
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-static void loops_xent(const trmi_op *op, trmi_loops *l) {
+static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g;
     strcpy(l->letters, "nk");
     if (op->kind == TRMI_OP_SOFTMAX_XENT) {
         set(l->in[0], "nk"), set(l->in[1], "n"), set(l->out[1], "n"), set(l->out[2], "-");
@@ -309,110 +332,84 @@ static void squeeze(char *letters) {
     *to = '\0';
 }
 
-static void loops_by_kind(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
-    switch (op->kind) {
-    case TRMI_OP_CONV2D:
-    case TRMI_OP_CONV2D_GRAD_DATA:
-    case TRMI_OP_CONV2D_GRAD_WEIGHTS:
-        loops_conv(g, op, l);
-        break;
-    case TRMI_OP_MAX_POOL:
-    case TRMI_OP_AVG_POOL:
-    case TRMI_OP_MAX_POOL_GRAD:
-    case TRMI_OP_AVG_POOL_GRAD:
-        loops_pool(g, op, l);
-        break;
-    case TRMI_OP_GLOBAL_AVG_POOL:
-    case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
-        loops_global_pool(op, l);
-        break;
-    case TRMI_OP_BATCH_NORM:
-    case TRMI_OP_BATCH_NORM_INFER:
-    case TRMI_OP_BATCH_NORM_GRAD:
-    case TRMI_OP_NORM_ACT:
-    case TRMI_OP_NORM_ACT_APPLY:
-    case TRMI_OP_NORM_ACT_INFER:
-    case TRMI_OP_NORM_ACT_GRAD:
-        loops_norm(g, op, l);
-        break;
-    case TRMI_OP_LINEAR:
-        loops_linear(g, op, l);
-        break;
-    case TRMI_OP_MATMUL:
-        loops_matmul(g, op, l);
-        break;
-    case TRMI_OP_EMBEDDING:
-    case TRMI_OP_EMBEDDING_GRAD:
-        loops_embedding(g, op, l);
-        break;
-    case TRMI_OP_SOFTMAX_XENT:
-    case TRMI_OP_SOFTMAX_XENT_GRAD:
-        loops_xent(op, l);
-        break;
-    case TRMI_OP_BCE_LOGITS:
-    case TRMI_OP_BCE_LOGITS_GRAD:
-        loops_bce(g, op, l);
-        break;
-    case TRMI_OP_SOFTMAX:
-    case TRMI_OP_SOFTMAX_GRAD:
-        loops_softmax(g, op, l);
-        break;
-    case TRMI_OP_TRANSPOSE:
-        loops_transpose(g, op, l);
-        break;
-    case TRMI_OP_RESHAPE:
-        loops_reshape(g, op, l);
-        break;
-    case TRMI_OP_CONCAT:
-        loops_concat(g, op, l);
-        break;
-    case TRMI_OP_SLICE:
-    case TRMI_OP_PAD:
-        loops_crop(g, op, l);
-        break;
-    case TRMI_OP_ONE_HOT:
-        loops_one_hot(g, op, l);
-        break;
-    case TRMI_OP_REDUCE_SUM:
-    case TRMI_OP_REDUCE_MEAN:
-    case TRMI_OP_REDUCE_MAX:
-    case TRMI_OP_REDUCE_MAX_GRAD:
-        loops_reduce(g, op, l);
-        break;
-    case TRMI_OP_ADD:
-    case TRMI_OP_SUB:
-    case TRMI_OP_MUL:
-    case TRMI_OP_DIV:
-    case TRMI_OP_RELU:
-    case TRMI_OP_RELU_GRAD:
-    case TRMI_OP_SIGMOID:
-    case TRMI_OP_SIGMOID_GRAD:
-    case TRMI_OP_TANH:
-    case TRMI_OP_TANH_GRAD:
-    case TRMI_OP_EXP:
-    case TRMI_OP_LOG:
-    case TRMI_OP_SQRT:
-    case TRMI_OP_SCALE:
-    case TRMI_OP_CAST:
-    case TRMI_OP_DROPOUT:
-    case TRMI_OP_BROADCAST:
-        loops_eltwise(g, op, l);
-        break;
-    case TRMI_OP_CUSTOM:
-        l->reason = "a custom operator has no rule for cutting";
-        break;
-    default: /* leaves, and what has no rule yet */
-        l->reason = op->inputs_count > 0 ? "no rule for cutting it" : NULL;
-        break;
-    }
+static void loops_custom(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    (void)g, (void)op;
+    l->reason = "a custom operator has no rule for cutting";
 }
+
+/* Leaves have none, nor what is made behind the cut. */
+static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *l) = {
+    [TRMI_OP_CONV2D] = loops_conv,
+    [TRMI_OP_CONV2D_GRAD_DATA] = loops_conv,
+    [TRMI_OP_CONV2D_GRAD_WEIGHTS] = loops_conv,
+    [TRMI_OP_MAX_POOL] = loops_pool,
+    [TRMI_OP_AVG_POOL] = loops_pool,
+    [TRMI_OP_MAX_POOL_GRAD] = loops_pool,
+    [TRMI_OP_AVG_POOL_GRAD] = loops_pool,
+    [TRMI_OP_GLOBAL_AVG_POOL] = loops_global_pool,
+    [TRMI_OP_GLOBAL_AVG_POOL_GRAD] = loops_global_pool,
+    [TRMI_OP_BATCH_NORM] = loops_norm,
+    [TRMI_OP_BATCH_NORM_INFER] = loops_norm,
+    [TRMI_OP_BATCH_NORM_GRAD] = loops_norm,
+    [TRMI_OP_NORM_ACT] = loops_norm,
+    [TRMI_OP_NORM_ACT_APPLY] = loops_norm,
+    [TRMI_OP_NORM_ACT_INFER] = loops_norm,
+    [TRMI_OP_NORM_ACT_GRAD] = loops_norm,
+    [TRMI_OP_LINEAR] = loops_linear,
+    [TRMI_OP_MATMUL] = loops_matmul,
+    [TRMI_OP_EMBEDDING] = loops_embedding,
+    [TRMI_OP_EMBEDDING_GRAD] = loops_embedding,
+    [TRMI_OP_BAG_POOL] = loops_bags,
+    [TRMI_OP_BAG_POOL_GRAD] = loops_bags,
+    [TRMI_OP_PAIR_DOTS] = loops_pairs,
+    [TRMI_OP_PAIR_DOTS_GRAD] = loops_pairs,
+    [TRMI_OP_SOFTMAX_XENT] = loops_xent,
+    [TRMI_OP_SOFTMAX_XENT_GRAD] = loops_xent,
+    [TRMI_OP_BCE_LOGITS] = loops_bce,
+    [TRMI_OP_BCE_LOGITS_GRAD] = loops_bce,
+    [TRMI_OP_SOFTMAX] = loops_softmax,
+    [TRMI_OP_SOFTMAX_GRAD] = loops_softmax,
+    [TRMI_OP_TRANSPOSE] = loops_transpose,
+    [TRMI_OP_RESHAPE] = loops_reshape,
+    [TRMI_OP_CONCAT] = loops_concat,
+    [TRMI_OP_SLICE] = loops_crop,
+    [TRMI_OP_PAD] = loops_crop,
+    [TRMI_OP_ONE_HOT] = loops_one_hot,
+    [TRMI_OP_REDUCE_SUM] = loops_reduce,
+    [TRMI_OP_REDUCE_MEAN] = loops_reduce,
+    [TRMI_OP_REDUCE_MAX] = loops_reduce,
+    [TRMI_OP_REDUCE_MAX_GRAD] = loops_reduce,
+    [TRMI_OP_ADD] = loops_eltwise,
+    [TRMI_OP_SUB] = loops_eltwise,
+    [TRMI_OP_MUL] = loops_eltwise,
+    [TRMI_OP_DIV] = loops_eltwise,
+    [TRMI_OP_RELU] = loops_eltwise,
+    [TRMI_OP_RELU_GRAD] = loops_eltwise,
+    [TRMI_OP_SIGMOID] = loops_eltwise,
+    [TRMI_OP_SIGMOID_GRAD] = loops_eltwise,
+    [TRMI_OP_TANH] = loops_eltwise,
+    [TRMI_OP_TANH_GRAD] = loops_eltwise,
+    [TRMI_OP_EXP] = loops_eltwise,
+    [TRMI_OP_LOG] = loops_eltwise,
+    [TRMI_OP_SQRT] = loops_eltwise,
+    [TRMI_OP_SCALE] = loops_eltwise,
+    [TRMI_OP_CAST] = loops_eltwise,
+    [TRMI_OP_DROPOUT] = loops_eltwise,
+    [TRMI_OP_BROADCAST] = loops_eltwise,
+    [TRMI_OP_CUSTOM] = loops_custom,
+};
 
 void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     *out = (trmi_loops){.once = -1, .window_input = -1};
     for (int i = 0; i < TRMI_OP_OUTPUTS_MAX; i++) {
         out->without[i] = TRMI_PARTIAL_SUM;
     }
-    loops_by_kind(graph, op, out);
+    bool known = (size_t)op->kind < sizeof rules / sizeof rules[0] && rules[op->kind] != NULL;
+    if (known) {
+        rules[op->kind](graph, op, out);
+    } else {
+        out->reason = op->inputs_count > 0 ? "no rule for cutting it" : NULL;
+    }
     squeeze(out->letters);
 }
 
@@ -433,11 +430,13 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
     trmi_loops l;
     trmi_loops_of(graph, op, &l);
     bool matrix = op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL;
+    bool bags = op->kind == TRMI_OP_BAG_POOL || op->kind == TRMI_OP_BAG_POOL_GRAD;
     switch (letter) {
     case 'n':
-        return "samples";
+        return bags ? "bags" : "samples";
     case 'k':
-        return op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD || op->kind == TRMI_OP_ONE_HOT
+        return bags ? "keys"
+               : op->kind == TRMI_OP_SOFTMAX_XENT || op->kind == TRMI_OP_SOFTMAX_XENT_GRAD || op->kind == TRMI_OP_ONE_HOT
                    ? "classes"
                : matrix ? "columns"
                         : "output channels";

@@ -1,5 +1,5 @@
 /* Meshes of ranks, and how a tensor is spread over one: letters, parts, text. */
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "base/checked.h"
 #include "base/error.h"

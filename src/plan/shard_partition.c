@@ -70,7 +70,7 @@ static trm_status emit_all(trmi_sharder *s, trm_error *err) {
     s->emitting = true;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
-        if (trmi_shard_is_leaf(op)) {
+        if (trmi_is_leaf(op)) {
             TRMI_TRY(trmi_shard_emit_leaf(s, op, err));
             continue;
         }
@@ -161,7 +161,7 @@ static trm_status list_leaves(trmi_sharder *s, trmi_shard_leaf **leaves, int32_t
     *count = 0;
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
-        if (trmi_shard_is_leaf(op) && op->kind != TRMI_OP_CONSTANT) {
+        if (trmi_is_leaf(op) && op->kind != TRMI_OP_CONSTANT) {
             int32_t value = op->outputs[0];
             const trm_shape *shape = &s->from->values[value].shape;
             list[(*count)++] = (trmi_shard_leaf){.name = s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,

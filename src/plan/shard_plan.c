@@ -8,7 +8,7 @@
  *      store fc.weight S0,R              between steps
  *
  * Names write blanks, '#' and '%' as %20, %23, %25. */
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "base/error.h"
 #include "base/hash.h"

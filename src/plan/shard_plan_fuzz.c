@@ -1,7 +1,7 @@
 /* Plan files, meshes and spreads of any bytes: what is taken is written and read back as the same text. */
 #include "fuzz_seed.h"
 
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * Moves: one axis at a time; all subsets of the partial axes put together at once, into whole or into cut
  * tensors; and the direct exchange of boxes between any two spreads without partials, which is what
  * axes in another order need. What a move really sends is counted from the boxes of the ranks. */
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "base/error.h"
 

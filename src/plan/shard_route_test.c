@@ -2,7 +2,7 @@
  * brute force over the graph of all spreads. */
 #include "check.h"
 
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include "base/rng.h"
 

@@ -8,7 +8,7 @@
 #ifndef TRMI_PLAN_SHARD_RULES_H
 #define TRMI_PLAN_SHARD_RULES_H
 
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
@@ -38,6 +38,8 @@ void trmi_window_rows(const trmi_window *window, int64_t a, int64_t b, int64_t *
 /* Input 0's kind of tensor with the halo that `rank` needs: box of the window input. */
 trmi_box trmi_window_box(const trmi_loops *loops, const trmi_mesh *mesh, const trm_shape *in, const trm_shape *out,
                          const trmi_spread *in_spread, const trmi_spread *out_spread, int32_t rank);
+/* Loops over which statistics of a batch norm are taken together with other ranks. */
+static inline const char *trmi_norm_loops(const trm_graph *graph) { return graph->local_norms ? "hwuv" : "nhwuv"; }
 /* Axes that the letters cut in loops h and w. */
 uint32_t trmi_letters_mask(const char *letters, const char *loops);
 

@@ -68,7 +68,6 @@ void trmi_shard_note(trmi_sharder *s, const char *op, const char *what, trmi_pha
 /* shard_emit.c: the local form of one operator. */
 trm_status trmi_shard_emit(trmi_sharder *s, const trmi_op *op, const trmi_strategy *strategy, trm_error *err);
 trm_status trmi_shard_emit_leaf(trmi_sharder *s, const trmi_op *op, trm_error *err);
-bool trmi_shard_is_leaf(const trmi_op *op);
 /* shard_exact.c: where the plan is exact (results must not depend on it). */
 bool trmi_shard_is_exact(trmi_op_kind kind);
 /* Nothing stays partial then; false: a strategy that passes partial sums on. */

@@ -185,7 +185,7 @@ static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
 
 static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const char *letters,
                            trmi_strategy *out) {
-    uint32_t axes = trmi_letters_mask(letters, "nhwuv");
+    uint32_t axes = trmi_letters_mask(letters, trmi_norm_loops(g));
     int64_t channels = trmi_output_of(g, op, 0)->shape.dim[1], parts = parts_of(mesh, letters, 'c');
     double bytes = (double)(2 * ((channels + parts - 1) / parts) + 1) * 8 * trmi_mesh_group(mesh, axes);
     add_comm(out->comms, &out->comms_count, TRMI_MOVE_ALL_GATHER, axes, bytes, "statistics");
@@ -278,11 +278,11 @@ bool trmi_shard_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh 
 
 bool trmi_shard_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy, int32_t input) {
     bool product = op->kind == TRMI_OP_LINEAR || (op->kind == TRMI_OP_MATMUL && !op->attrs.matmul.transpose_a);
-    if (!product || input != 1 || trmi_input_of(g, op, 0)->shape.rank != 2) {
+    if (!g->factored_gradients || !product || input != 1 || trmi_input_of(g, op, 0)->shape.rank != 2) {
         return false;
     }
-    const trmi_op *maker = &g->ops[g->values[op->inputs[1]].op];
-    maker = maker->kind == TRMI_OP_CAST ? &g->ops[g->values[maker->inputs[0]].op] : maker;
+    const trmi_op *maker = trmi_maker_of(g, op->inputs[1]);
+    maker = maker->kind == TRMI_OP_CAST ? trmi_maker_of(g, maker->inputs[0]) : maker;
     return maker->kind == TRMI_OP_PARAMETER && maker->attrs.leaf.trainable && strchr(strategy->letters, 'n') == NULL &&
            strategy->local_inputs[0].dim[0] <= TRMI_FACTORS_MOST &&
            trm_shape_count(&strategy->local_inputs[1]) >= TRMI_FACTORS_FROM;

@@ -580,6 +580,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     *out = client;
     return TRM_OK;
 failed:
+    client->incarnation = 0; /* it has not begun: no server is told that it ends */
     trm_ps_client_destroy(client);
     return status;
 }

@@ -67,9 +67,10 @@ typedef struct trmi_unique_scratch {
     uint32_t *map;     /* places: the last look-up of each */
     uint32_t *number;  /* of the keys whose last look-up this is */
     uint32_t *left;    /* look-ups whose place another key has */
+    uint64_t *distinct; /* keys in the order of their numbers, of one table */
     uint32_t *last_of; /* last slice of a table so far */
     int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity,
-        last_capacity;
+        last_capacity, distinct_capacity;
 } trmi_unique_scratch;
 
 struct trm_ps_batch {

@@ -67,6 +67,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->unique.map);
     free(b->unique.number);
     free(b->unique.left);
+    free(b->unique.distinct);
     free(b->unique.inverse);
     free(b->unique.last_of);
     free((void *)b->value_of);

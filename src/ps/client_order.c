@@ -25,7 +25,7 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
             return TRMI_FAIL(err, TRM_INVALID,
                              "table '%s' is number %lld on server %u, %u expected: declare the "
                              "same tables in the same order everywhere",
-                             checked.name, (long long)theirs, s, number);
+                             checked.name, (long long)theirs, s, s == 0 ? client->table_count : number);
         }
     }
     if (number == client->table_count) {

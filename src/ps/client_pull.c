@@ -175,19 +175,46 @@ static void find_values(trm_ps_batch *b) {
     trmi_free((void *)by_place);
 }
 
-static void scatter(trm_ps_batch *b) {
-    enum { AHEAD = 12 };
-    const trm_ps_client *c = b->client;
+enum { ROWS_AHEAD = 12 };
+
+/* Rows as they are. Inlined with a width that is known, a row is a few moves. */
+static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + ROWS_AHEAD < slice->count) {
+            __builtin_prefetch(b->value_of[inverse[i + ROWS_AHEAD]]);
+        }
+        memcpy(slice->rows + i * width, b->value_of[inverse[i]], (size_t)width * sizeof(float));
+    }
+}
+
+static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    trm_dtype wire = b->client->options.wire;
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + ROWS_AHEAD < slice->count) {
+            __builtin_prefetch(b->value_of[inverse[i + ROWS_AHEAD]]);
+        }
+        kernels->load[wire](b->value_of[inverse[i]], width, slice->rows + i * width);
+    }
+}
+
+static void scatter(trm_ps_batch *b) {
+    const trm_ps_client *c = b->client;
     const uint32_t *inverse = b->inverse;
     for (int64_t s = 0; s < b->slice_count; s++, inverse += b->slices[s - 1].count) {
         const trmi_slice *slice = &b->slices[s];
         int32_t width = c->widths[slice->table];
-        for (int64_t i = 0; slice->rows != NULL && i < slice->count; i++) {
-            if (i + AHEAD < slice->count) {
-                __builtin_prefetch(b->value_of[inverse[i + AHEAD]]);
-            }
-            kernels->load[c->options.wire](b->value_of[inverse[i]], width, slice->rows + i * width);
+        if (slice->rows == NULL) {
+            continue;
+        }
+        if (c->options.wire != TRM_FLOAT32) {
+            convert_rows(b, slice, inverse, width);
+        } else if (width == 16) {
+            copy_rows(b, slice, inverse, 16);
+        } else if (width == 1) {
+            copy_rows(b, slice, inverse, 1);
+        } else {
+            copy_rows(b, slice, inverse, width);
         }
     }
 }

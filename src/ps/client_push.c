@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-static const double patience_seconds = 0.2; /* seconds */
+static const double patience_seconds = 0.2;
 
 static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {

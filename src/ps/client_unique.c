@@ -6,37 +6,31 @@
  *   3  the last look-ups of their keys are numbered
  *   4  all others take the number of their last one
  *
- * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees. */
+ * A map that is searched key by key costs twice as much: whether a key is new, nobody foresees. AVX-512 does the passes
+ * for sixteen look-ups at a time (unique_avx512.c). */
 #include "ps/client.h"
+#include "ps/unique.h"
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
 
 enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13 };
 
-/* The look-ups of one table. */
-typedef struct group {
-    const uint64_t *keys;
-    uint32_t *inverse;
-    int64_t count;
-    uint64_t mask; /* places - 1 */
-    uint32_t *map, *number, *left;
-} group;
-
-static uint64_t place_of(const group *g, uint64_t key, int round) {
-    return trmi_key_hash(key) >> (11 * round) & g->mask;
+static uint64_t place_of(const trmi_lookups *g, uint64_t key, int round) {
+    return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) & g->mask;
 }
 
 /* Passes 1 and 2 for all look-ups: inverse[i] is the last look-up of the same key. Returns how many
  * are left over. */
-static int64_t first_round(const group *g) {
+static int64_t meet_plain(const trmi_lookups *g) {
     const uint64_t *keys = g->keys;
     uint32_t *map = g->map, *inverse = g->inverse, *left = g->left;
     const uint64_t mask = g->mask;
     const bool far = mask > NEAR_PLACES;
     int64_t count = g->count, left_count = 0;
     for (int64_t i = 0; i < count; i++) {
-        uint32_t place = (uint32_t)(trmi_key_hash(keys[i]) & mask);
+        uint32_t place = (uint32_t)(keys[i] * TRMI_UNIQUE_FACTOR >> 32 & mask);
         inverse[i] = place;
         map[place] = (uint32_t)i;
     }
@@ -53,7 +47,7 @@ static int64_t first_round(const group *g) {
 }
 
 /* The same for what is left over, with other places. */
-static int64_t next_round(const group *g, int64_t count, int round) {
+static int64_t next_round(const trmi_lookups *g, int64_t count, int round) {
     int64_t left_count = 0;
     for (int64_t k = 0; k < count; k++) {
         g->map[place_of(g, g->keys[g->left[k]], round)] = g->left[k];
@@ -68,7 +62,7 @@ static int64_t next_round(const group *g, int64_t count, int round) {
 }
 
 /* Keys that share their places in every round: somebody has chosen them. The map is searched. */
-static void search(const group *g, int64_t count) {
+static void search(const trmi_lookups *g, int64_t count) {
     const uint32_t none = UINT32_MAX;
     memset(g->map, 0xFF, (g->mask + 1) * sizeof *g->map);
     for (int64_t k = count; k-- > 0;) {
@@ -82,11 +76,12 @@ static void search(const group *g, int64_t count) {
     }
 }
 
-/* Passes 3 and 4: uniques[number] gets its key, inverse[] the numbers. Returns the next number. */
-static uint32_t number_group(const group *g, trmi_unique *uniques, uint32_t next) {
+/* Passes 3 and 4. */
+static uint32_t number_plain(const trmi_lookups *g, uint32_t first) {
+    uint32_t next = 0;
     for (int64_t i = 0; i < g->count; i++) {
-        g->number[i] = next;
-        uniques[next].key = g->keys[i];
+        g->number[i] = first + next;
+        g->distinct[next] = g->keys[i];
         next += g->inverse[i] == (uint32_t)i;
     }
     for (int64_t i = 0; i < g->count; i++) {
@@ -95,18 +90,30 @@ static uint32_t number_group(const group *g, trmi_unique *uniques, uint32_t next
     return next;
 }
 
+const trmi_unique_kernels trmi_unique_plain = {meet_plain, number_plain};
+
+/* Vectors' places are signed. */
+static const trmi_unique_kernels *kernels_for(uint64_t mask) {
+#if defined(__x86_64__)
+    return trmi_cpu()->avx512 && mask <= INT32_MAX ? &trmi_unique_avx512 : &trmi_unique_plain;
+#else
+    return &trmi_unique_plain;
+#endif
+}
+
 /* What each slice wants of its keys, and where they are. */
-static void describe(trm_ps_batch *b, uint32_t table, uint32_t first, uint32_t end,
+static void describe(trm_ps_batch *b, const uint64_t *keys, uint32_t table, uint32_t first, uint32_t end,
                      uint32_t wanted) {
     const trm_ps_client *c = b->client;
     const uint32_t shards = c->shards * c->servers;
     const trm_placement *placement = &c->tables[table].placement;
     const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
     for (uint32_t u = first; u < end; u++) {
-        trmi_unique *x = &b->uniques[u];
-        uint32_t shard = hashed ? trmi_shard_of_key(x->key, shards)
-                                : trmi_shard_of_row(placement, x->key, c->servers, c->shards);
-        *x = (trmi_unique){.key = x->key, .table = table, .shard = shard, .wanted = wanted};
+        uint64_t key = keys[u - first];
+        uint32_t shard = shards == 1 ? 0
+                         : hashed    ? trmi_shard_of_key(key, shards)
+                                     : trmi_shard_of_row(placement, key, c->servers, c->shards);
+        b->uniques[u] = (trmi_unique){.key = key, .table = table, .shard = shard, .wanted = wanted};
     }
 }
 
@@ -117,7 +124,7 @@ static uint32_t wanted_of(const trmi_slice *slice) {
 
 static bool reserve(trm_ps_batch *b) {
     trmi_unique_scratch *s = &b->unique;
-    int64_t places = 64, room = b->lookups + 1; /* passes write one beyond what they keep */
+    int64_t places = 64, room = b->lookups + TRMI_UNIQUE_SLACK; /* passes write beyond what they keep */
     while (places < 2 * b->lookups) {
         places *= 2;
     }
@@ -130,6 +137,7 @@ static bool reserve(trm_ps_batch *b) {
            trmi_grow((void **)&s->last_of, &s->last_capacity, b->client->table_count,
                      sizeof *s->last_of) &&
            trmi_grow((void **)&s->number, &s->number_capacity, room, sizeof *s->number) &&
+           trmi_grow((void **)&s->distinct, &s->distinct_capacity, room, sizeof *s->distinct) &&
            trmi_grow((void **)&s->left, &s->left_capacity, room, sizeof *s->left);
 }
 
@@ -152,7 +160,7 @@ static void chain(trm_ps_batch *b) {
 }
 
 /* Where a table has several slices, their keys go one after the other. */
-static void collect(trm_ps_batch *b, int64_t first, group *g) {
+static void collect(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
     g->keys = b->unique.keys;
     g->inverse = b->unique.inverse;
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
@@ -163,7 +171,7 @@ static void collect(trm_ps_batch *b, int64_t first, group *g) {
 }
 
 /* And the numbers back to the slices; what not all of them want, is noted key by key. */
-static void give_back(trm_ps_batch *b, int64_t first, const group *g) {
+static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     const uint32_t *from = g->inverse;
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
         const trmi_slice *slice = &b->slices[s];
@@ -180,7 +188,8 @@ static void give_back(trm_ps_batch *b, int64_t first, const group *g) {
 static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     const trmi_slice *slice = &b->slices[first];
     const bool alone = slice->next < 0;
-    group g = {.map = b->unique.map, .number = b->unique.number, .left = b->unique.left};
+    trmi_lookups g = {.map = b->unique.map, .number = b->unique.number, .left = b->unique.left,
+                      .distinct = b->unique.distinct};
     if (alone) {
         g.keys = slice->keys;
         g.inverse = b->inverse + slice->first;
@@ -192,15 +201,16 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     while (g.mask + 1 < 2 * (uint64_t)g.count) {
         g.mask = 2 * g.mask + 1;
     }
-    int64_t left = first_round(&g);
+    const trmi_unique_kernels *kernels = kernels_for(g.mask);
+    int64_t left = kernels->meet(&g);
     for (int round = 1; round < ROUNDS && left > 0; round++) {
         left = next_round(&g, left, round);
     }
     if (left > 0) {
         search(&g, left);
     }
-    uint32_t end = number_group(&g, b->uniques, next);
-    describe(b, (uint32_t)slice->table, next, end, alone ? wanted_of(slice) : 0);
+    uint32_t end = next + kernels->number(&g, next);
+    describe(b, g.distinct, (uint32_t)slice->table, next, end, alone ? wanted_of(slice) : 0);
     if (!alone) {
         give_back(b, first, &g);
     }

@@ -199,8 +199,9 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     }
     memcpy(&head, r->body, sizeof head);
     if (head.version != TRMI_CUT_VERSION) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: version %u, %d expected", r->path, head.version,
-                         TRMI_CUT_VERSION);
+        return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                         "%s: a table's file of version %u, this program reads version %d: continue with the "
+                         "program that wrote it, or begin in another folder", r->path, head.version, TRMI_CUT_VERSION);
     }
     shard->tick = head.tick;
     shard->clock = head.clock;

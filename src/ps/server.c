@@ -444,6 +444,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     trm_status status = TRM_OK;
     server->options = checked;
     server->shards = (uint32_t)checked.shards;
+    server->away_fd = -1;
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
     snprintf(server->folder, sizeof server->folder, "%s",
@@ -463,6 +464,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
+    TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
@@ -548,6 +550,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     reap_links(server, true);
     trmi_channel_listener_destroy(server->listener);
     trmi_server_lease_close(server);
+    trmi_server_away_close(server);
     for (uint32_t i = 0; i < server->table_count; i++) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);
     }

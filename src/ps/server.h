@@ -91,6 +91,7 @@ typedef struct trmi_worker {
     int64_t done;        /* and as far as all shards have them: no restart forgets these */
     int64_t joined;      /* SYNC: no push of an earlier batch will come any more */
     bool active;         /* waited for in BOUNDED and SYNC mode */
+    bool away;           /* has left, or rests: as its file says */
     double seen;
 } trmi_worker;
 
@@ -126,6 +127,7 @@ struct trm_ps_server {
     uint32_t until_count;
     trmi_lease_book *leases;                       /* server 0's */
     int lease_fd;                                  /* their log, -1 = none */
+    int away_fd;                                   /* log of who is away, -1 = none */
     uint32_t last_cut;                             /* begun or loaded */
     bool last_cut_failed;                          /* then the next one is full */
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
@@ -157,6 +159,8 @@ void trmi_run_group(trmi_runner *runner, trmi_request *request);
  * ------------------------------------- */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
+/* A worker that was away before the server died is not waited for. */
+void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
 /* Parks the pull (true), or says that it may go now. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
@@ -195,6 +199,16 @@ trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *req
                                   trm_error *err);
 /* All shards have it: its samples are used. */
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request);
+
+/* --- who is away (server_away.c), front mutex held
+ * -------------------------------------------------------------- */
+/* After restore, before the book of leases: tells `see` of each record, the last one of a worker counts.   errors  IO, NOMEM */
+typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
+trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
+/* Removes the file when the job is over. */
+void trmi_server_away_close(trm_ps_server *server);
+/* A worker has left or begun to rest; or it has pushed again. */
+void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
 
 /* --- summing pushes (merge.c)
  * ------------------------------------------------------------------------ */

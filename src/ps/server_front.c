@@ -63,6 +63,14 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     return w;
 }
 
+void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away) {
+    trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
+    if (w != NULL) { /* else of a life before the last push */
+        w->active = !away;
+        w->away = away;
+    }
+}
+
 /* Workers that are waited for, seen or not yet seen. */
 static int64_t expected_workers(const trm_ps_server *server) {
     int64_t inactive = 0;
@@ -288,6 +296,7 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
         return;
     }
     trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_server_away_set(server, w, false);
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
         w->joined = trmi_max_i64(w->joined, r->header.clock); /* no sum waits for it */

@@ -369,6 +369,7 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
         trmi_worker *w = &server->workers[i];
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
             w->active = false;
+            trmi_server_away_set(server, w, true);
             if (server->leases != NULL && r->note.value[1] == 0) {
                 (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
             }

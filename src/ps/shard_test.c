@@ -1,15 +1,19 @@
 /* Tests of shards: windows, the log, cuts and their files, torn and damaged. */
 #include "check.h"
 
+#include "base/checked.h"
 #include "base/memory.h"
 #include "base/rng.h"
 #include "ps/cut.h"
+#include "ps/cut_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL /* tests link the library alone */
+#include <xxhash.h>
 
 enum { WIDTH = 4, ROWS = 5000 };
 static char folder[64];
@@ -337,6 +341,103 @@ static void damaged_files_never_load(void **state) {
     trmi_shard_destroy(shard);
 }
 
+/* ---- files of other versions --------------------------------------------------------------------- */
+
+/* A copy of a shard's file with one block changed as `change` says; both digests are right. */
+typedef uint64_t (*changer)(trmi_block *block, const uint8_t *from, uint8_t *to);
+
+static size_t rewrite(const uint8_t *file, size_t size, changer change, uint8_t *out) {
+    size_t at = 0, end = 0;
+    while (at < size) {
+        trmi_block block;
+        memcpy(&block, file + at, sizeof block);
+        size_t padded = (size_t)trmi_round_up((int64_t)block.bytes, 8);
+        uint8_t *body = out + end + sizeof block;
+        memset(body, 0, padded);
+        uint64_t bytes = change(&block, file + at + sizeof block, body);
+        at += sizeof block + padded;
+        block.bytes = bytes;
+        block.digest = XXH3_64bits_withSeed(body, bytes, trmi_block_seed(&block));
+        memcpy(out + end, &block, sizeof block);
+        end += sizeof block + (size_t)trmi_round_up((int64_t)bytes, 8);
+    }
+    return end;
+}
+
+/* As before windows had clocks. */
+static uint64_t without_clocks(trmi_block *block, const uint8_t *from, uint8_t *to) {
+    const size_t item = offsetof(trmi_window, clock);
+    if (block->kind != TRMI_BLOCK_WINDOWS) {
+        memcpy(to, from, block->bytes);
+        return block->bytes;
+    }
+    for (uint32_t i = 0; i < block->count; i++) {
+        memcpy(to + i * item, from + i * sizeof(trmi_window), item);
+    }
+    return block->count * item;
+}
+
+static uint64_t of_another_version(trmi_block *block, const uint8_t *from, uint8_t *to) {
+    memcpy(to, from, block->bytes);
+    if (block->kind == TRMI_BLOCK_HEADER) {
+        const uint32_t version = TRMI_CUT_VERSION + 1;
+        memcpy(to + offsetof(trmi_cut_header, version), &version, sizeof version);
+    }
+    return block->bytes;
+}
+
+static trm_status load_changed(const uint8_t *file, size_t size, changer change, trmi_shard *into, trm_error *err) {
+    uint8_t *changed = trmi_alloc(size);
+    int64_t rows = 0;
+    char path[300];
+    snprintf(path, sizeof path, "%s", in_folder("changed"));
+    size_t bytes = rewrite(file, size, change, changed);
+    CHECK_OK(trmi_os_replace_file(NULL, path, changed, bytes, err), *err);
+    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything, false, &rows, err);
+    trmi_free(changed);
+    return status;
+}
+
+static void files_of_other_versions(void **state) {
+    trmi_shard *shard = make_shard(1 << 26, 2), *old = make_shard(1 << 26, 0), *strange = make_shard(1 << 26, 0);
+    trm_error err;
+    bool applied;
+    trmi_cut *cut;
+    finished f = FINISHED_INIT;
+    CHECK_OK(trmi_cut_create(shard, &cut, &err), err);
+    for (uint64_t n = 1; n <= 20; n++) {
+        CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
+    }
+    const trmi_cut_options o = {.folder = folder, .number = 1, .servers = 1};
+    CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
+    while (!trmi_cut_walk(cut, 1000)) {
+    }
+    wait_finished(&f);
+    CHECK_OK(f.status, f.err);
+    uint8_t *bytes;
+    size_t size;
+    CHECK_OK(trmi_os_read_file(in_folder(f.file.name), 1 << 26, &bytes, &size, &err), err);
+    /* A former one loads: rows, and what was pushed before is known. */
+    CHECK_OK(load_changed(bytes, size, without_clocks, old, &err), err);
+    assert_int_equal(old->table_count, 2);
+    for (int t = 0; t < 2; t++) {
+        assert_int_equal(old->tables[t]->rows.count, shard->tables[t]->rows.count);
+    }
+    assert_int_equal(old->window_count, 1);
+    assert_true(old->windows[0].base == shard->windows[0].base && old->windows[0].bits == shard->windows[0].bits &&
+                old->windows[0].clock == 0);
+    CHECK_OK(push_number(old, 1, 1, 20, &applied, &err), err);
+    assert_false(applied);
+    /* One that this program does not know is refused, with a way out. */
+    CHECK_FAILS(load_changed(bytes, size, of_another_version, strange, &err), TRM_UNSUPPORTED, err,
+                "of version 2, this program reads version 1: continue with the program that wrote it");
+    trmi_free(bytes);
+    trmi_cut_destroy(cut);
+    trmi_shard_destroy(shard);
+    trmi_shard_destroy(old);
+    trmi_shard_destroy(strange);
+}
+
 /* ---- failing disks
  * --------------------------------------------------------------------------------------- */
 
@@ -441,6 +542,7 @@ int main(void) {
         cmocka_unit_test(a_log_brings_back_every_answered_push),
         cmocka_unit_test(cut_files_hold_the_state_of_their_moment),
         cmocka_unit_test(damaged_files_never_load),
+        cmocka_unit_test(files_of_other_versions),
         cmocka_unit_test(a_full_disk_fails_the_cut_and_nothing_else),
         cmocka_unit_test(a_log_that_cannot_be_written_stops_the_shard),
     };

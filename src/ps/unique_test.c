@@ -1,8 +1,10 @@
 /* Tests of how a worker numbers the distinct keys of a batch. */
 #include "check.h"
 
+#include "base/cpu.h"
 #include "base/rng.h"
 #include "ps/client.h"
+#include "ps/unique.h"
 
 typedef struct job {
     trm_ps_server *server;
@@ -102,18 +104,24 @@ static void several_slices_ask_one_table(void **state) {
     job_stop(&j);
 }
 
-/* Keys chosen so that their places are the same in every round. */
+/* Keys chosen so that their places are the same in every round: of 1000 look-ups there are 2048 places, the first by
+ * the product, the others by bits 11 to 43 of the hash. */
 static void keys_that_all_meet(void **state) {
-    enum { DISTINCT = 100, COUNT = 1000 };
+    enum { DISTINCT = 100, COUNT = 1000, PLACES = 2048 };
     job j;
     trm_error err;
     uint64_t keys[COUNT];
     float rows[COUNT * 2];
+    int found = 0;
     job_start(&j);
-    for (uint64_t i = 0; i < COUNT; i++) {
-        uint64_t hash = (i * 7 % DISTINCT) << 48 | 0x123456789ABCu;
-        keys[i] = key_with_hash(hash);
-        assert_true(trmi_key_hash(keys[i]) == hash);
+    for (uint64_t v = 0; found < DISTINCT; v++) {
+        uint64_t key = key_with_hash((v / PLACES) << 44 | (uint64_t)0x12345678 << 11 | v % PLACES);
+        if ((key * TRMI_UNIQUE_FACTOR >> 32) % PLACES == 77) {
+            keys[found++] = key;
+        }
+    }
+    for (int i = DISTINCT; i < COUNT; i++) {
+        keys[i] = keys[i * 7 % DISTINCT];
     }
     trm_ps_batch_clear(j.batch);
     CHECK_OK(trm_ps_batch_add(j.batch, j.table[0], keys, COUNT, rows, NULL, &err), err);
@@ -123,10 +131,56 @@ static void keys_that_all_meet(void **state) {
     job_stop(&j);
 }
 
+#if defined(__x86_64__)
+static void vectors_do_the_same(void **state) {
+    enum { MOST = 1000, ROOM = MOST + TRMI_UNIQUE_SLACK, PLACES = 1024 };
+    static uint64_t keys[MOST], distinct[2][ROOM];
+    static uint32_t map[PLACES], inverse[2][ROOM], number[ROOM], left[2][ROOM];
+    const trmi_unique_kernels *kernels[] = {&trmi_unique_plain, &trmi_unique_avx512};
+    if (!trmi_cpu()->avx512) {
+        print_message("skipped: this CPU has no AVX-512\n");
+        return;
+    }
+    for (int64_t count = 0; count <= MOST; count += count < 40 ? 1 : 31) {
+        int64_t left_count[2];
+        uint32_t numbers[2];
+        for (int64_t i = 0; i < count; i++) {
+            keys[i] = trmi_mix(5, (uint64_t)(i % 3 == 0 ? i : (int64_t)(trmi_mix(6, (uint64_t)i) % 97)));
+        }
+        for (int k = 0; k < 2; k++) {
+            const trmi_lookups l = {.keys = keys, .inverse = inverse[k], .count = count, .mask = PLACES - 1, .map = map,
+                                    .number = number, .left = left[k], .distinct = distinct[k]};
+            left_count[k] = kernels[k]->meet(&l);
+            assert_int_equal(left_count[k], left_count[0]);
+            assert_memory_equal(inverse[k], inverse[0], (size_t)count * sizeof **inverse);
+            assert_memory_equal(left[k], left[0], (size_t)left_count[0] * sizeof **left);
+        }
+        for (int k = 0; k < 2; k++) {
+            for (int64_t i = 0; i < count; i++) { /* as if nothing were left over */
+                int64_t last = i;
+                for (int64_t n = i + 1; n < count; n++) {
+                    last = keys[n] == keys[i] ? n : last;
+                }
+                inverse[k][i] = (uint32_t)last;
+            }
+            const trmi_lookups l = {.keys = keys, .inverse = inverse[k], .count = count, .mask = PLACES - 1, .map = map,
+                                    .number = number, .left = left[k], .distinct = distinct[k]};
+            numbers[k] = kernels[k]->number(&l, 1234);
+            assert_int_equal(numbers[k], numbers[0]);
+            assert_memory_equal(inverse[k], inverse[0], (size_t)count * sizeof **inverse);
+            assert_memory_equal(distinct[k], distinct[0], numbers[0] * sizeof **distinct);
+        }
+    }
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_slices_ask_one_table),
         cmocka_unit_test(keys_that_all_meet),
+#if defined(__x86_64__)
+        cmocka_unit_test(vectors_do_the_same),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* Whatever call fails while saving, and wherever the process or the power dies: afterwards the
  * directory loads what was there before or what was being saved, whole. */
 #include "check.h"
-#include "save/fault_os.h"
+#include "fault_os.h"
 
 #include "trireme/save.h"
 
@@ -32,11 +32,7 @@ static void fresh_dir(void) {
 
 /* The thread sanitizer makes a fork very slow and has nothing to find in a child: it sees a part.
  */
-#if defined(__SANITIZE_THREAD__)
-enum { STEP_OF_SWEEP = 7 };
-#else
-enum { STEP_OF_SWEEP = 1 };
-#endif
+enum { STEP_OF_SWEEP = TRMI_THREAD_SANITIZER ? 7 : 1 };
 
 enum { COUNT = 20000 }; /* 80 KB: gathered pieces and direct ones */
 

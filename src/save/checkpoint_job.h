@@ -14,6 +14,7 @@ typedef struct trmi_checkpoint_job {
     trmi_manifest_file *files; /* one for each part; digests filled while writing */
     int64_t part_count;
     int64_t bytes; /* of all files but the manifest */
+    bool reads;    /* some tensor is read while it is written: there is nothing to copy */
 } trmi_checkpoint_job;
 
 /* Checks the input and prepares all headers; tensors are still the caller's.

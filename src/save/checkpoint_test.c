@@ -58,7 +58,7 @@ static trm_status save(trm_checkpoint_writer *writer, int64_t step, float value,
                                 {"bn.num_batches_tracked", {&batches, TRM_INT64, {0}}}};
     trm_named_tensor slots[] = {{"fc.weight/momentum", {slot, TRM_FLOAT32, trm_shape_of(3)}}};
     trm_text_pair metadata = {"format", "pt"};
-    trm_checkpoint_part parts[] = {{"model", model, 2, &metadata, 1},
+    trm_checkpoint_part parts[] = {{.name = "model", .tensors = model, .count = 2, .metadata = &metadata, .metadata_count = 1},
                                    {.name = "optimizer", .tensors = slots, .count = 1}};
     char state_json[64];
     snprintf(state_json, sizeof state_json, "{\"value\": %.9g}", (double)value);
@@ -419,6 +419,66 @@ static void full_disks_are_seen_before_writing(void **state) {
     munmap(huge, bytes);
 }
 
+/* Rows of three numbers: those of row i begin at 3 i. From `fails` on there are none. */
+typedef struct origin {
+    int64_t next, fails, calls;
+} origin;
+
+static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows, void *to,
+                            trm_error *err) {
+    origin *o = context;
+    float *values = to;
+    assert_string_equal(tensor->name, "table");
+    assert_int_equal(first, o->next);
+    o->next = first + rows;
+    o->calls++;
+    if (o->next > o->fails) {
+        return TRMI_FAIL(err, TRM_PEER, "server 1 is gone");
+    }
+    for (int64_t i = 0; i < 3 * rows; i++) {
+        values[i] = (float)(3 * first + i);
+    }
+    return TRM_OK;
+}
+
+static void tables_are_read_while_they_are_written(void **state) {
+    enum { ROWS = 1000003 }; /* 12 MB */
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    CHECK_OK(trm_checkpoint_writer_open(dir, &(trm_checkpoint_options){.keep = 3, .background = true}, &writer, &err), err);
+    float one = 1;
+    const trm_named_tensor tensors[] = {{.name = "bias", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}},
+                                        {.name = "table", .tensor = {NULL, TRM_FLOAT32, trm_shape_of(ROWS, 3)}},
+                                        {.name = "z", .tensor = {&one, TRM_FLOAT32, trm_shape_of(1)}}};
+    origin o = {.fails = ROWS};
+    trm_checkpoint_part part = {.name = "model", .tensors = tensors, .count = 3, .read = read_rows, .read_context = &o};
+    CHECK_OK(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 4}, &part, 1, &err), err);
+    assert_true(o.next == ROWS && o.calls == 3);
+    o = (origin){.fails = ROWS - 1};
+    CHECK_FAILS(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err), TRM_PEER, err,
+                "server 1 is gone");
+    part.read = NULL;
+    CHECK_FAILS(trm_checkpoint_save(writer, &(trm_checkpoint_info){.global_step = 5}, &part, 1, &err), TRM_INVALID, err,
+                "has no data");
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    trm_checkpoint *found;
+    CHECK_OK(trm_checkpoint_open(dir, NULL, &found, &err), err);
+    assert_int_equal(trm_checkpoint_info_of(found)->global_step, 4);
+    float *values = malloc(3 * ROWS * sizeof *values);
+    assert_non_null(values);
+    const trm_tensor into = {values, TRM_FLOAT32, trm_shape_of(ROWS, 3)}, last = {&one, TRM_FLOAT32, trm_shape_of(1)};
+    const trm_safetensors *model = trm_checkpoint_part_of(found, "model");
+    CHECK_OK(trm_safetensors_read(model, "table", &into, &err), err);
+    for (int64_t i = 0; i < 3 * ROWS; i++) {
+        assert_true(values[i] == (float)i);
+    }
+    one = 0;
+    CHECK_OK(trm_safetensors_read(model, "z", &last, &err), err);
+    assert_true(one == 1);
+    free(values);
+    trm_checkpoint_close(found);
+}
+
 static void bad_input_is_refused(void **state) {
     trm_error err;
     trm_checkpoint_writer *writer = open_writer(1);
@@ -553,6 +613,7 @@ int main(void) {
         TEST(saving_in_the_background),
         TEST(full_disks_are_seen_before_writing),
         TEST(bad_input_is_refused),
+        TEST(tables_are_read_while_they_are_written),
         TEST(one_writer_at_a_time),
         TEST(locks_of_the_dead_are_taken_over),
         TEST(a_lock_shows_signs_of_life),

@@ -251,7 +251,7 @@ static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info
     if (status == TRM_OK) {
         status = check_space(writer, err);
     }
-    if (status == TRM_OK && writer->options.background && take_copy(writer) &&
+    if (status == TRM_OK && writer->options.background && !writer->job.reads && take_copy(writer) &&
         pthread_create(&writer->thread, NULL, persist_in_background, writer) == 0) {
         writer->running = true;
         return TRM_OK;

@@ -1,6 +1,6 @@
 /* Tests of event files and metrics: golden bytes, what readers will see, faults while appending. */
 #include "check.h"
-#include "save/fault_os.h"
+#include "fault_os.h"
 
 #include "save/append.h"
 #include "save/events.h"

@@ -23,8 +23,14 @@ enum {
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err);
 
+/* As trm_checkpoint_part's. */
+typedef trm_status (*trmi_rows_reader)(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows,
+                                       void *to, trm_error *err);
+
 /* What will be written: the header, the order, the length of it all. */
 typedef struct trmi_safetensors_layout {
+    trmi_rows_reader read; /* set before lay_out: of tensors without data; NULL = there are none */
+    void *read_context;
     trmi_text header;
     int64_t *order; /* tensors[order[i]] is the i-th in the file */
     int64_t count;

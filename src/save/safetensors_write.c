@@ -11,6 +11,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the files are little-endian and so far every machine that we run on");
 
+enum { PIECE_BYTES = 4 << 20 };
+
 static const char *dtype_word(trm_dtype dtype) {
     switch (dtype) {
     case TRM_FLOAT32:
@@ -42,7 +44,7 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
     return TRM_OK;
 }
 
-static trm_status check_tensor(const char *path, const trm_named_tensor *named, trm_error *err) {
+static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads, trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
     TRMI_TRY(check_name(path, named->name, err));
     if (strcmp(named->name, "__metadata__") == 0) {
@@ -55,7 +57,8 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
     }
     bool fits = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
                 trm_tensor_bytes(tensor) >= 0;
-    if (!fits || (tensor->data == NULL && trm_tensor_bytes(tensor) > 0)) {
+    bool there = tensor->data != NULL || (reads && tensor->shape.rank > 0);
+    if (!fits || (!there && trm_tensor_bytes(tensor) > 0)) {
         char text[64];
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s %s has no data or no size",
                          trmi_path_tail(path), named->name,
@@ -159,14 +162,14 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,
                                     trm_error *err) {
-    *layout = (trmi_safetensors_layout){.count = count};
+    *layout = (trmi_safetensors_layout){.count = count, .read = layout->read, .read_context = layout->read_context};
     if (count < 0 || count > TRMI_SAFETENSORS_ENTRIES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %" PRId64 " tensors, at most %d expected",
                          trmi_path_tail(path), count, TRMI_SAFETENSORS_ENTRIES_MAX);
     }
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < count; i++) {
-        TRMI_TRY(check_tensor(path, &tensors[i], err));
+        TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
     }
     TRMI_TRY_GOTO(status, find_order(layout, path, tensors, err), failed);
     trmi_text *header = &layout->header;
@@ -194,6 +197,26 @@ failed:
     return status;
 }
 
+/* A tensor that somebody else has. */
+static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_named_tensor *named, trmi_file_out *out,
+                           trm_error *err) {
+    const trm_tensor *tensor = &named->tensor;
+    int64_t rows = tensor->shape.dim[0], row_bytes = trm_tensor_bytes(tensor) / rows;
+    int64_t some = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
+    void *piece = trmi_alloc((size_t)(some * row_bytes));
+    if (piece == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows", named->name, some);
+    }
+    trm_status status = TRM_OK;
+    for (int64_t first = 0; status == TRM_OK && first < rows; first += some) {
+        int64_t count = trmi_min_i64(rows - first, some);
+        status = layout->read(layout->read_context, named, first, count, piece, err);
+        status = status == TRM_OK ? trmi_file_out_write(out, piece, (size_t)(count * row_bytes), err) : status;
+    }
+    trmi_free(piece);
+    return status;
+}
+
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err) {
@@ -201,8 +224,11 @@ trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
     TRMI_TRY(trmi_file_out_write(out, &length, sizeof length, err));
     TRMI_TRY(trmi_file_out_write(out, layout->header.data, layout->header.length, err));
     for (int64_t i = 0; i < layout->count; i++) {
-        const trm_tensor *tensor = &tensors[layout->order[i]].tensor;
-        TRMI_TRY(trmi_file_out_write(out, tensor->data, (size_t)trm_tensor_bytes(tensor), err));
+        const trm_named_tensor *named = &tensors[layout->order[i]];
+        int64_t bytes = trm_tensor_bytes(&named->tensor);
+        TRMI_TRY(named->tensor.data == NULL && bytes > 0
+                     ? put_rows(layout, named, out, err)
+                     : trmi_file_out_write(out, named->tensor.data, (size_t)bytes, err));
     }
     return TRM_OK;
 }
@@ -216,7 +242,7 @@ void trmi_safetensors_layout_free(trmi_safetensors_layout *layout) {
 trm_status trm_safetensors_write(const char *path, const trm_named_tensor *tensors, int64_t count,
                                  const trm_text_pair *metadata, int64_t metadata_count,
                                  trm_error *err) {
-    trmi_safetensors_layout layout;
+    trmi_safetensors_layout layout = {0};
     TRMI_TRY(
         trmi_safetensors_lay_out(&layout, path, tensors, count, metadata, metadata_count, err));
     trmi_file_out out;

@@ -8,13 +8,13 @@
 #include "trireme/models.h"
 #include "trireme/train.h"
 
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <link.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if TRMI_ADDRESS_SANITIZER || TRMI_THREAD_SANITIZER || !defined(__GLIBC__)
 #define COUNTS 0 /* a sanitizer brings its own; other C libraries have no second names */
 #else
 #define COUNTS 1

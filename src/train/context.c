@@ -294,6 +294,10 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                                                         : TRM_SPLIT_PLANNED};
         parallel->own_samples = many && (said(c, TRMI_CONTEXT_FULL_BATCH, "false") ||
                                          said(c, TRMI_CONTEXT_DATASET_STRATEGY, "data_parallel"));
+        if (is_set(c, TRMI_CONTEXT_SYNC_BATCH_NORM)) {
+            int32_t norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM));
+            parallel->sync_batch_norm = norm == 0 ? TRM_NORM_LOCAL : norm;
+        }
         fusion_of(c, parallel);
         TRMI_TRY(strategy_of(c, parallel, err));
         *accumulate = atoi(text_of(c, TRMI_CONTEXT_GRAD_ACCUMULATION_STEP));

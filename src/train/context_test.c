@@ -4,7 +4,7 @@
 #include "trireme/context.h"
 #include "trireme/train.h"
 
-#include "comm/ranks.h"
+#include "ranks.h"
 
 static trm_context *context;
 static trm_error err;
@@ -215,8 +215,10 @@ static void train(rank_context *context, trm_comm *comm, play *p) {
     EXPECT_OK(trm_model_train(model, &t, &e), e);
     trm_parallel_info info;
     trm_exec_parallel_info(trm_model_exec(model), &info);
-    p->buckets = info.buckets;
-    p->epoch_steps = trm_model_epoch_steps(model, data);
+    if (rank == 0) {
+        p->buckets = info.buckets;
+        p->epoch_steps = trm_model_epoch_steps(model, data);
+    }
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     trm_context_destroy(c);

@@ -3,7 +3,8 @@
 
 #include "trireme/distribute.h"
 
-#include "comm/ranks.h"
+#include "base/half.h"
+#include "ranks.h"
 
 enum { LARGE = 3 << 20 };
 
@@ -48,6 +49,35 @@ static void check_values(rank_context *context, trm_distribute *d) {
     EXPECT(a[0] == (float)(n - 1) && c[1] == n - 1, "%g %d", (double)a[0], c[1]);
     EXPECT(trm_distribute_broadcast(d, all, 4, n, &err) == TRM_INVALID, "root");
     EXPECT(trm_distribute_all_reduce(d, all, 4, (trm_reduce)9, &err) == TRM_INVALID, "reduction");
+}
+
+/* Neighbours of several types with gaps between them, by every reduction. */
+static void check_types(rank_context *context, trm_distribute *d) {
+    trm_error err;
+    static const trm_reduce kinds[] = {TRM_REDUCE_SUM, TRM_REDUCE_MEAN, TRM_REDUCE_MAX, TRM_REDUCE_MIN, TRM_REDUCE_PROD};
+    int n = context->size, r = context->rank, product = 1;
+    for (int i = 2; i <= n; i++) {
+        product *= i;
+    }
+    int sum = n * (n + 1) / 2; /* of 1 to n */
+    const int expected[] = {sum, sum / n, n, 1, product};
+    for (int k = 0; k < 5; k++) {
+        double f64[2] = {r + 1, r + 1};
+        int64_t i64 = r + 1;
+        int8_t i8[3] = {(int8_t)(r + 1), 1, (int8_t)(r + 1)};
+        uint8_t u8 = (uint8_t)(r + 1);
+        uint16_t bf16 = trmi_float_to_bf16((float)(r + 1)), f16 = trmi_float_to_f16((float)(r + 1));
+        float f32 = (float)(r + 1);
+        const trm_tensor all[] = {vector(f64, TRM_FLOAT64, 2), vector(&i64, TRM_INT64, 1),     vector(NULL, TRM_INT8, 4),
+                                  vector(i8, TRM_INT8, 3),     vector(&u8, TRM_UINT8, 1),      vector(&bf16, TRM_BFLOAT16, 1),
+                                  vector(&f16, TRM_FLOAT16, 1), vector(NULL, TRM_FLOAT32, 11), vector(&f32, TRM_FLOAT32, 1)};
+        EXPECT_OK(trm_distribute_all_reduce(d, all, 9, kinds[k], &err), err);
+        float wanted = kinds[k] == TRM_REDUCE_MEAN ? (float)sum / (float)n : (float)expected[k];
+        EXPECT(f64[1] == (double)sum / n || (kinds[k] != TRM_REDUCE_MEAN && f64[1] == (double)wanted), "%d: %g", k, f64[1]);
+        EXPECT(i64 == expected[k] && i8[2] == expected[k] && u8 == expected[k], "%d: %d %d %d", k, (int)i64, i8[2], u8);
+        EXPECT(trmi_bf16_to_float(bf16) == wanted && trmi_f16_to_float(f16) == wanted && f32 == wanted, "%d: %g", k,
+               (double)f32);
+    }
 }
 
 static void check_data(rank_context *context, trm_distribute *d) {
@@ -105,6 +135,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     EXPECT(trm_distribute_rank(d) == context->rank && trm_distribute_size(d) == context->size, "who");
     check_values(context, d);
     if (context->failure[0] == '\0') {
+        check_types(context, d);
         check_data(context, d);
         check_arrays(context, d);
     }
@@ -115,6 +146,28 @@ static void three_calls_on_many_ranks(void **state) {
     for (int n = 2; n <= 4; n++) {
         ranks_run_joined(n, n == 3, rank_main, NULL, "distribute");
     }
+}
+
+/* Rank 1's list is shorter by an element, or has no gradient where the others have one: all are told, nothing is summed. */
+static void other_list(rank_context *context, trm_comm *comm) {
+    trm_distribute *d;
+    trm_error err;
+    float a[3] = {1, 1, 1}, b[2] = {1, 1};
+    bool short_one = context->arg != NULL, other = context->rank == 1;
+    EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
+    const trm_tensor all[] = {vector(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
+                              vector(b, TRM_FLOAT32, 2)};
+    EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCE_SUM, &err) == TRM_INVALID, "lists differ");
+    EXPECT(strstr(err.message, "ranks disagree") != NULL && strstr(err.message, "of 5 float32") != NULL &&
+               strstr(err.message, short_one ? "of 4 float32" : "of 2 float32") != NULL, "%s", err.message);
+    EXPECT(a[0] == 1 && b[1] == 1, "something was summed: %g %g", (double)a[0], (double)b[1]);
+    trm_distribute_end(d);
+}
+
+static void lists_that_differ_are_refused(void **state) {
+    int yes = 1;
+    ranks_run_joined(3, false, other_list, NULL, "differ");
+    ranks_run_joined(3, false, other_list, &yes, "differ");
 }
 
 static void one_device_changes_nothing(void **state) {
@@ -164,6 +217,7 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_calls_on_many_ranks),
+        cmocka_unit_test(lists_that_differ_are_refused),
         cmocka_unit_test(one_device_changes_nothing),
         cmocka_unit_test(null_is_the_process),
     };

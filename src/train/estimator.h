@@ -32,13 +32,19 @@ struct trm_estimator {
     _Atomic(trm_model *) model; /* that trains or evaluates now */
 };
 
-/* estimator.c */
+/* estimator_config.c */
+/* Copies, checks as a whole, and fills in the defaults.   errors INVALID naming the field, NOMEM */
+trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *config, trm_error *err);
+trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out, trm_error *err);
+
+/* estimator_common.c */
 /* The options of a model for this mode: model_fn's, with the configuration's own.   error of model_fn */
 trm_status trmi_estimator_model(trm_estimator *e, trm_run_mode mode, trm_dataset *data,
                                 trm_model_options *out, trm_error *err);
 trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input_fn, void *params,
                                trm_dataset **out, trm_error *err);
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
+/* Do the servers say who reads what? */
 bool trmi_estimator_lends(const trm_estimator *e);
 bool trmi_estimator_stopped(const trm_estimator *e);
 /* Sleeps, but not past a request to stop. */

@@ -17,14 +17,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { READ_ROWS = 1 << 16, WORKERS_SHOWN = 1024 };
+enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
 
 typedef struct saver {
     trm_estimator *estimator;
     trm_ps_client *client;
     trm_checkpoint_writer *writer;
+    const trmi_remote *remote;
+    trm_ps_batch *batch; /* that reads tables, and its keys */
+    uint64_t keys[READ_ROWS];
+    int64_t table_bytes; /* of them in a checkpoint at most */
     bool servers_save; /* they have a folder */
     uint64_t step;     /* of the last checkpoint */
     bool any;
@@ -33,26 +38,30 @@ typedef struct saver {
 
 /* ---- what is saved ------------------------------------------------------------------------------- */
 
-/* All rows of a table, in order. */
-static trm_status read_table(const saver *s, const trmi_remote_table *t, float *values, trm_error *err) {
-    trm_ps_batch *batch = NULL;
-    uint64_t *keys = trmi_alloc(READ_ROWS * sizeof *keys);
-    if (keys == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to read table %s", t->name);
+static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
+    int32_t i = 0;
+    while (strcmp(trmi_remote_table_at(remote, i).name, name) != 0) {
+        i++;
     }
-    trm_status status = trm_ps_batch_create(s->client, &batch, err);
-    for (int64_t first = 0; status == TRM_OK && first < t->rows; first += READ_ROWS) {
-        int64_t count = t->rows - first < READ_ROWS ? t->rows - first : READ_ROWS;
-        for (int64_t i = 0; i < count; i++) {
-            keys[i] = (uint64_t)(first + i);
+    return trmi_remote_table_at(remote, i);
+}
+
+/* Rows of a table come from the servers as the file takes them. */
+static trm_status read_rows(void *context, const trm_named_tensor *tensor, int64_t first, int64_t rows, void *to,
+                            trm_error *err) {
+    saver *s = context;
+    const trmi_remote_table table = table_called(s->remote, tensor->name);
+    float *values = to;
+    for (int64_t end = first + rows, some; first < end; first += some, values += some * table.width) {
+        some = end - first < READ_ROWS ? end - first : READ_ROWS;
+        for (int64_t i = 0; i < some; i++) {
+            s->keys[i] = (uint64_t)(first + i);
         }
-        trm_ps_batch_clear(batch);
-        status = trm_ps_batch_add(batch, t->number, keys, count, values + first * t->width, NULL, err);
-        status = status == TRM_OK ? trm_ps_read(batch, err) : status;
+        trm_ps_batch_clear(s->batch);
+        TRMI_TRY(trm_ps_batch_add(s->batch, table.number, s->keys, some, values, NULL, err));
+        TRMI_TRY(trm_ps_read(s->batch, err));
     }
-    trm_ps_batch_destroy(batch);
-    trmi_free(keys);
-    return status;
+    return TRM_OK;
 }
 
 typedef struct list {
@@ -87,26 +96,35 @@ static trm_status add_variables(const trm_model *model, list *l, trm_error *err)
     return TRM_OK;
 }
 
-static trm_status add_tables(const saver *s, const trm_model *model, list *l, trm_error *err) {
-    int64_t left = s->estimator->config.export_bytes;
-    for (int32_t i = 0; i < trmi_remote_table_count(model->remote); i++) {
+/* Unless the configuration says how much: what fits twice on the disk, with room for the rest. */
+static int64_t bytes_of_tables(const saver *s) {
+    struct statvfs space;
+    const trm_run_config *c = &s->estimator->config;
+    if (c->export_bytes > 0 || statvfs(c->model_dir, &space) != 0) {
+        return c->export_bytes > 0 ? c->export_bytes : INT64_MAX;
+    }
+    return (int64_t)((double)space.f_bavail * (double)space.f_frsize * 0.4);
+}
+
+/* Tables, in order, as long as they fit: nothing of their size is in memory here. */
+static void add_tables(const saver *s, const trm_model *model, list *l) {
+    int32_t count = trmi_remote_table_count(model->remote);
+    int64_t left = s->table_bytes;
+    for (int32_t i = 0; i < count; i++) {
         trmi_remote_table t = trmi_remote_table_at(model->remote, i);
         int64_t bytes = t.rows > left / 4 / t.width ? INT64_MAX : t.rows * t.width * 4;
         if (bytes > left) {
             if (!s->any) {
-                trmi_log(TRM_LOG_WARN, "train", "table %s (%lld rows) is too large for export_bytes: "
-                         "checkpoints for evaluation are without it", t.name, (long long)t.rows);
+                trmi_log(TRM_LOG_WARN, "train", "table %s (%lld rows of %d) is too large for export_bytes, %lld are left: "
+                         "checkpoints for evaluation are without it", t.name, (long long)t.rows, t.width,
+                         (long long)left);
             }
             continue;
         }
         left -= bytes;
-        float *values = add(l, t.name, TRM_FLOAT32, trm_shape_of(t.rows, t.width));
-        if (values == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of table %s to save", t.name);
-        }
-        TRMI_TRY(read_table(s, &t, values, err));
+        l->tensors[l->count++] = (trm_named_tensor){.name = t.name,
+                                                    .tensor = {.dtype = TRM_FLOAT32, .shape = trm_shape_of(t.rows, t.width)}};
     }
-    return TRM_OK;
 }
 
 static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err) {
@@ -121,13 +139,14 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
         status = trmi_remote_read_dense(model->remote, err);
     }
     status = status == TRM_OK ? add_variables(model, &l, err) : status;
-    status = status == TRM_OK ? add_tables(s, model, &l, err) : status;
     if (status == TRM_OK) {
+        add_tables(s, model, &l);
         /* batch 0: weights, to begin with; the servers' files are what is resumed. */
         snprintf(state, sizeof state, "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
                  "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}", model->epoch, model->epoch_step,
                  (double)model->loss);
-        const trm_checkpoint_part part = {.name = "model", .tensors = l.tensors, .count = l.count};
+        const trm_checkpoint_part part = {.name = "model", .tensors = l.tensors, .count = l.count, .read = read_rows,
+                                          .read_context = s};
         const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
                                           .epoch = model->epoch,
                                           .seed = model->options.seed,
@@ -179,6 +198,9 @@ static trm_status saver_begin(void *context, const trm_progress *p, trm_error *e
                                             .keep_every_hours = c->keep_checkpoint_every_n_hours,
                                             .lock_wait_seconds = 10};
     TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
+    TRMI_TRY(trm_ps_batch_create(s->client, &s->batch, err));
+    s->remote = p->model->remote;
+    s->table_bytes = bytes_of_tables(s);
     s->servers_save = true;
     return trmi_job_write(s->estimator, TRMI_JOB_RUNNING, p->global_step, err);
 }
@@ -252,6 +274,7 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
 static void saver_destroy(void *context) {
     saver *s = context;
     (void)!trm_checkpoint_writer_close(s->writer, NULL);
+    trm_ps_batch_destroy(s->batch);
     trmi_free(s);
 }
 

@@ -176,6 +176,39 @@ static void plans_say_who_is_who(void **state) {
     trm_cluster_destroy(cluster);
 }
 
+/* What nobody has set, by guide 000's names: docs/from-guide-000.md lists the same. */
+static void defaults_are_those_of_the_guide(void **state) {
+    static const trm_ps_strategy async = {.mode = TRM_PS_ASYNC};
+    static const char *const both[] = {"\"keep_checkpoint_max\": 5,", "\"keep_checkpoint_every_n_hours\": 10000,",
+                                       "\"save_summary_steps\": 100,", "\"log_step_count_steps\": 100,", "\"tf_random_seed\": 1,",
+                                       "\"iterations_per_loop\": 1,", "\"enable_data_pre_proc\": false,", "\"precision_mode\": null,",
+                                       "\"session_creation_timeout_secs\": 7200,", "\"timeout_seconds\": 120,"};
+    static const char *const saves[] = {"\"save_checkpoints_steps\": 100, \"save_checkpoints_secs\": 0,",
+                                        "\"save_checkpoints_steps\": 0, \"save_checkpoints_secs\": 600,"};
+    trm_cluster *cluster = cluster_of("worker", "0", "127.0.0.1:9");
+    for (int alone = 0; alone < 2; alone++) {
+        const trm_run_config config = {.cluster = alone ? NULL : cluster, .distribute = alone ? NULL : &async, .mix_compile_mode = !alone};
+        trm_estimator *e;
+        trm_error err;
+        char *text;
+        CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+        CHECK_OK(trm_estimator_plan(e, true, &text, &err), err);
+        for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
+            if (strstr(text, both[i]) == NULL) {
+                fail_msg("no %s in %s", both[i], text);
+            }
+        }
+        assert_non_null(strstr(text, saves[alone]));
+        assert_non_null(strstr(text, alone ? "\"mix_compile_mode\": false" : "\"mix_compile_mode\": true"));
+        trm_text_free(text);
+        CHECK_OK(trm_estimator_plan(e, false, &text, &err), err);
+        assert_non_null(strstr(text, alone ? "samples: all are this process's" : "samples: lent in ranges by server 0"));
+        trm_text_free(text);
+        trm_estimator_destroy(e);
+    }
+    trm_cluster_destroy(cluster);
+}
+
 /* ---- alone ------------------------------------------------------------------------------------------------ */
 
 static int told;
@@ -364,6 +397,7 @@ int main(void) {
         cmocka_unit_test(configurations_are_held_against_themselves),
         cmocka_unit_test(exporters_are_checked),
         cmocka_unit_test(plans_say_who_is_who),
+        cmocka_unit_test(defaults_are_those_of_the_guide),
         cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_was_evaluated_is_exported, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_roles_end_together, make_folder, remove_folder),

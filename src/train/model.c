@@ -118,6 +118,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         exec.optimizer = o->optimizer;
         exec.loss_scale = o->loss_scale;
         exec.accumulate = trmi_accumulate(model);
+        exec.memory_bytes = o->memory_bytes;
         exec.parallel = o->parallel;
         exec.lanes = out->lanes;
         exec.updated_elsewhere = o->ps.client != NULL && !o->ps.tables_only;

@@ -2,7 +2,7 @@
 #include "trireme/planner.h"
 
 #include "base/error.h"
-#include "plan/shard.h"
+#include "plan/sharding.h"
 
 #include <string.h>
 

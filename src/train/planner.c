@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "exec/backend.h"
+#include "exec/exec_memory.h"
+#include "exec/limit.h"
 #include "train/model.h"
 
 #include <math.h>
@@ -36,7 +38,8 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
     target.fuse_norm_act = target.fuse_xent = fast;
 #endif
     const trmi_plan_options options = {.target = &target, .loss = loss, .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion || !fast, .dense_gradients = true};
+                                       .no_fusion = p->model.no_fusion || !fast, .dense_gradients = true,
+                                       .factored_gradients = p->model.accumulate <= 1};
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
@@ -110,13 +113,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = make(p, p->batch, 0, plan, NULL, &program, err);
     if (status == TRM_OK) {
-        /* As the executor takes them: in whole pages but for what peers reach. */
-        *bytes = (double)trmi_map_resident((size_t)program->arena_bytes[TRMI_ARENA_PARAM]) * p->slots;
-        for (int a = 1; a < TRMI_ARENAS; a++) {
-            bool shared = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_GRAD;
-            size_t own = (size_t)(program->arena_bytes[a] - (a == TRMI_ARENA_GRAD ? program->untouched_bytes : 0));
-            *bytes += a == TRMI_ARENA_SLOT ? 0 : (double)(shared ? own : trmi_map_resident(own));
-        }
+        *bytes = (double)trmi_program_resident(program, p->slots, p->ranks, false);
+        *bytes += p->model.accumulate > 1 ? (double)trmi_program_arena_resident(program, TRMI_ARENA_GRAD, p->ranks > 1) : 0;
     }
     trmi_plan_destroy(program);
     trmi_shard_plan_destroy(plan);
@@ -146,7 +144,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     double flop = given ? 1 / p->links.flops : p->costs.flop, byte = p->links.bytes > 0 ? 1 / p->links.bytes : p->costs.byte;
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
-                                     .slots = p->slots, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
+                                     .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
                                      .fuse = true, .shard_stores = true, .overhead = p->links.overhead,
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
@@ -327,7 +325,7 @@ static trm_status settle(trm_planner *p, trm_error *err) {
     if (o->links != NULL) {
         TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
     }
-    p->slots = p->model.optimizer.kind == TRM_SGD ? 0 : p->model.optimizer.kind == TRM_ADAM || p->model.optimizer.kind == TRM_FTRL ? 2 : 1;
+    p->slots = trmi_optimizer_slots(&p->model.optimizer);
     trm_batch_field first;
     TRMI_TRY(trm_dataset_check(p->model.data, err));
     if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {

@@ -37,6 +37,15 @@ typedef struct report {
     trmi_text text;
 } report;
 
+/* What the bound takes for granted; docs/auto-parallel.md says more. */
+static const char *const assumptions[] = {
+    "costs of operators and messages are as listed, and no two messages of a rank slow each other down",
+    "messages block the rank that waits for them, gradients do not",
+    "memory is what is kept: parameters, gradients, slots, and values that backward reads",
+    "of a chain of operators every other one may be made again",
+};
+enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
+
 /* ---- gathering -------------------------------------------------------------------------------------------- */
 
 /* Seconds of a message that the step is longer by: a bucket's, as far as it does not run beside operators. */
@@ -194,13 +203,16 @@ static void tell_head(report *r) {
                      size_text(m->bytes, a), size_text(m->weight_bytes, b), size_text(m->gradient_bytes, c),
                      size_text(m->slot_bytes, d), size_text(m->kept_bytes, plan));
     if (info.compiled_bytes > 0) {
-        trmi_text_printf(t, "compiled      %s on rank 0, by liveness\n", size_text(info.compiled_bytes, a));
+        trmi_text_printf(t, "compiled      %s on rank 0: the whole program, by which its process grows\n", size_text(info.compiled_bytes, a));
     }
     if (r->p->mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t, "proof         no plan of these meshes%s takes less than %s by these costs: gap %.3f %%; %d "
                          "operators, %d solves in %s\n", r->p->options.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators, (int)r->m->found.solves,
                          time_text(info.solve_seconds, b));
+        for (int i = 0; i < ASSUMPTIONS; i++) {
+            trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "", assumptions[i]);
+        }
         tell_limit(r);
     } else {
         trmi_text_printf(t, "proof         none: this search has no bound (--search optimal has)\n");
@@ -230,7 +242,7 @@ static bool has_parameters(const report *r, int32_t node) {
     const trm_graph *g = r->m->space->graph;
     const trmi_op *op = trmi_space_op(r->m->space, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        if (op->inputs[i] != 0 && g->ops[g->values[op->inputs[i]].op].kind == TRMI_OP_PARAMETER) {
+        if (trmi_made_by(g, op->inputs[i], TRMI_OP_PARAMETER) != NULL) {
             return true;
         }
     }
@@ -577,9 +589,13 @@ static void tell_json(report *r) {
         number(t, "limit_bytes", trmi_planner_limit(r->p));
         trmi_text_printf(t, ",\"limit_exact\":%s", r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
     }
-    trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[\"costs of operators and messages are as "
-                     "listed\",\"messages block the rank that waits for them, gradients do not\",\"no two messages of a rank "
-                     "slow each other down\"]}", (int)r->m->found.solves, (long long)r->m->found.solution.branches);
+    trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[", (int)r->m->found.solves,
+                     (long long)r->m->found.solution.branches);
+    for (int i = 0; i < ASSUMPTIONS; i++) {
+        trmi_text_append(t, ",", i > 0);
+        trmi_text_json_string(t, assumptions[i]);
+    }
+    trmi_text_printf(t, "]}");
     trmi_text_printf(t, ",\"measured_operators\":%d,\"measured_now\":%lld,\"rounds\":%d", (int)info.measured,
                      (long long)r->p->costs.measured, (int)r->p->rounds);
     json_lists(r);

@@ -177,7 +177,10 @@ static const char *event_name(const trmi_space *s, const trmi_event *e, char *na
     return name;
 }
 
-/* Chrome's format: complete events, microseconds; thread 0 the rank, thread 1 its link. */
+/* Readers count nanoseconds, and drop an event that begins before its forerunner's end: ends are rounded, not lengths. */
+static double nanoseconds(double seconds) { return round(seconds * 1e9); }
+
+/* Chrome's format: complete events, microseconds; thread 0 the rank, thread 1 its link. tests/perfetto_test.sh reads it. */
 static trm_status write_trace(const simulation *s, trm_error *err) {
     const trmi_planned_mesh *m = trmi_planner_best(s->p);
     trmi_router *router;
@@ -194,8 +197,9 @@ static trm_status write_trace(const simulation *s, trm_error *err) {
     for (int64_t i = 0; status == TRM_OK && i < timeline.count; i++) {
         const trmi_event *e = &timeline.events[i];
         char name[256];
+        double begin = nanoseconds(e->begin), end = nanoseconds(e->begin + e->seconds);
         trmi_text_printf(&t, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":\"%s\",\"name\":",
-                         e->kind == TRMI_EVENT_BUCKET, e->begin * 1e6, e->seconds * 1e6,
+                         e->kind == TRMI_EVENT_BUCKET, begin / 1e3, (end - begin) / 1e3,
                          e->kind == TRMI_EVENT_OP ? "operator" : e->kind == TRMI_EVENT_UPDATE ? "optimiser" : "message");
         trmi_text_json_string(&t, event_name(m->space, e, name, sizeof name));
         trmi_text_printf(&t, ",\"args\":{\"bytes\":%.0f,\"phase\":\"%s\"}}", e->bytes,

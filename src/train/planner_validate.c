@@ -70,7 +70,7 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, doub
 static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile, void *context, trm_error *err) {
     const trm_step_profile *list;
     int32_t count;
-    TRMI_TRY(trm_exec_profile(exec, steps, &list, &count, err));
+    TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, err));
     for (int32_t i = 0; i < count; i++) {
         profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
     }
@@ -104,6 +104,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         status = TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
     }
     int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
+    trmi_os_trim();
+    int64_t before = trmi_os_own_bytes();
     status = status == TRM_OK ? build(model, first.tensor.shape.dim[0] * ranks, inputs, &loss, err) : status;
     if (status == TRM_OK) {
         const trm_exec_options options = {.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
@@ -135,6 +137,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         result.slot_bytes = info.slot_bytes;
         result.activation_bytes = info.activation_bytes;
         result.total_bytes = info.total_bytes;
+        trmi_os_trim(); /* choosing kernels took memory for a moment */
+        result.resident_bytes = trmi_os_own_bytes() - before;
         result.loss = trm_exec_loss(exec);
         *out = result;
     }

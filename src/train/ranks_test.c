@@ -5,7 +5,7 @@
 #include "trireme/train.h"
 
 #include "base/os.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 

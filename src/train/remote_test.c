@@ -6,7 +6,7 @@
 #include "trireme/ps.h"
 #include "trireme/train.h"
 
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -2,6 +2,7 @@
  *
  *      part "model"      parameters and states      by the network's names
  *      part "optimizer"  slots                      "conv1.weight/momentum"
+ *      part "layerwise"  the other ranks' own        layerwise.c
  *      info              step, seed, data position, the model's description
  *      info.state_json   {"epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
  *
@@ -77,14 +78,15 @@ trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_
 trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_error *err) {
     trm_exec *exec = trm_model_exec(model);
     TRMI_TRY(trm_exec_gather_slots(exec, err));
-    if (trmi_model_rank(model) != 0) {
-        return TRM_OK;
-    }
     trmi_arena arena = {0};
     trmi_text state = {0};
-    trm_checkpoint_part parts[2] = {{.name = "model"}, {.name = "optimizer"}};
+    trm_checkpoint_part parts[3] = {{.name = "model"}, {.name = "optimizer"}};
     trm_named_tensor *lists[2] = {NULL, NULL};
-    trm_status status;
+    bool layerwise = trmi_model_size(model) > 1 && trmi_has_layerwise(model);
+    trm_status status = layerwise ? trmi_layerwise_gather(model, &arena, &parts[2], err) : TRM_OK;
+    if (status != TRM_OK || trmi_model_rank(model) != 0) {
+        goto done;
+    }
     for (int p = 0; p < 2; p++) {
         TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err), done);
         parts[p].tensors = lists[p];
@@ -104,7 +106,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
         .config_json = model->options.description,
         .state_json = state.data,
     };
-    status = trm_checkpoint_save(writer, &info, parts, 2, err);
+    status = trm_checkpoint_save(writer, &info, parts, layerwise ? 3 : 2, err);
 done:
     trmi_text_free(&state);
     trmi_arena_free(&arena);
@@ -344,6 +346,7 @@ static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint
     }
     TRMI_TRY_GOTO(status, load_part(model->train.exec, weights, false, false, where, &skipped, err),
                   done);
+    TRMI_TRY_GOTO(status, trmi_layerwise_restore(model, checkpoint, err), done);
     TRMI_TRY_GOTO(status, take_scale(model->train.exec, where, s.scale, err), done);
     take_state(model, info, &s);
 done:

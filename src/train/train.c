@@ -88,8 +88,11 @@ trm_status trmi_tell_evaluated(const trm_progress *progress, const trm_evaluatio
 
 trm_status trmi_tell_checkpoint(const trm_progress *progress, const char *path, trm_error *err) {
     run *r = run_of(progress);
+    uint64_t own = r->p.global_step;
     r->p.checkpoint = path;
+    r->p.global_step = trm_model_global_step(r->model); /* other workers may have gone on since this one's step */
     trm_status status = CALL(r, on_checkpoint, err);
+    r->p.global_step = own;
     r->p.checkpoint = NULL;
     return status;
 }

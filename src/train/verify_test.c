@@ -5,7 +5,7 @@
 #include "trireme/context.h"
 #include "trireme/verify.h"
 
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
 #include "exec/onednn/memory.h"
 #include "exec/onednn/memory_kernels.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -60,25 +61,27 @@ trm_status trmi_onednn_bind_pairs(trmi_backend *backend, trmi_kernel *kernel, tr
 
 /* ---- bags ------------------------------------------------------------------------------------------- */
 
+/* Bags [bag, bag + bags) of all; of the `global` rows those from `begin` to `end` are here. */
 typedef struct bag_view {
     const void *offsets;
     bool wide;
     const float *weights; /* NULL = 1 */
-    int64_t bags, rows, width;
+    int64_t bag, bags, begin, end, global, width;
     trm_bag_pooling pooling;
 } bag_view;
 
 static int64_t offset_at(const bag_view *v, int64_t i) {
+    i += v->bag;
     return v->wide ? ((const int64_t *)v->offsets)[i] : ((const int32_t *)v->offsets)[i];
 }
 
 static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_error *err) {
     for (int64_t b = 0; b < v->bags; b++) {
         int64_t begin = offset_at(v, b), end = offset_at(v, b + 1);
-        if (begin < 0 || end < begin || end > v->rows) {
+        if (begin < 0 || end < begin || end > v->global) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64 " rows",
-                             k->step->name, b, begin, end, v->rows);
+                             k->step->name, v->bag + b, begin, end, v->global);
         }
     }
     return TRM_OK;
@@ -86,13 +89,19 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
 
 static bag_view view_of(const trmi_kernel *k, const trmi_env *env, const trm_shape *rows) {
     const trmi_buffer *offsets = trmi_kernel_input_buffer(k, 1);
+    const trmi_attrs *attrs = k->step->attrs;
+    bool part = attrs->bag.part;
+    int64_t begin = part ? attrs->bag.begin : 0;
     return (bag_view){.offsets = trmi_kernel_input(k, env, 1),
                       .wide = offsets->dtype == TRM_INT64,
                       .weights = trmi_kernel_input_buffer(k, 2) != NULL ? trmi_kernel_input(k, env, 2) : NULL,
-                      .bags = offsets->shape.dim[0] - 1,
-                      .rows = rows->dim[0],
+                      .bag = part ? attrs->bag.bag : 0,
+                      .bags = part ? attrs->bag.bags : offsets->shape.dim[0] - 1,
+                      .begin = begin,
+                      .end = begin + rows->dim[0],
+                      .global = part ? attrs->bag.global : rows->dim[0],
                       .width = rows->dim[1],
-                      .pooling = k->step->attrs->bag.pooling};
+                      .pooling = attrs->bag.pooling};
 }
 
 static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
@@ -117,8 +126,8 @@ static trm_status run_bags(const trmi_kernel *k, const trmi_env *env, trm_error 
         int64_t begin = offset_at(&v, b), end = offset_at(&v, b + 1);
         float *to = y + b * v.width, factor = factor_of(&v, begin, end);
         memset(to, 0, (size_t)v.width * sizeof *to);
-        for (int64_t i = begin; i < end; i++) {
-            kernels->add_scaled(to, rows + i * v.width, v.width, v.weights == NULL ? 1 : v.weights[i]);
+        for (int64_t i = trmi_max_i64(begin, v.begin); i < trmi_min_i64(end, v.end); i++) {
+            kernels->add_scaled(to, rows + (i - v.begin) * v.width, v.width, v.weights == NULL ? 1 : v.weights[i]);
         }
         if (v.pooling != TRM_BAG_SUM) {
             kernels->unary[TRMI_UNARY_SCALE](to, to, v.width, false, false, factor);
@@ -133,15 +142,16 @@ static trm_status run_bags_grad(const trmi_kernel *k, const trmi_env *env, trm_e
     float *rows = trmi_kernel_output(k, env, 0);
     const trmi_memory_kernels *kernels = trmi_memory_kernels_best();
     TRMI_TRY(check_offsets(k, &v, err));
-    int64_t first = offset_at(&v, 0), last = offset_at(&v, v.bags);
-    memset(rows, 0, (size_t)(first * v.width) * sizeof *rows);
-    memset(rows + last * v.width, 0, (size_t)((v.rows - last) * v.width) * sizeof *rows);
+    int64_t first = trmi_min_i64(trmi_max_i64(offset_at(&v, 0), v.begin), v.end); /* bags lie side by side */
+    int64_t last = trmi_max_i64(trmi_min_i64(offset_at(&v, v.bags), v.end), first);
+    memset(rows, 0, (size_t)((first - v.begin) * v.width) * sizeof *rows);
+    memset(rows + (last - v.begin) * v.width, 0, (size_t)((v.end - last) * v.width) * sizeof *rows);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < v.bags; b++) {
         int64_t begin = offset_at(&v, b), end = offset_at(&v, b + 1);
         float factor = factor_of(&v, begin, end);
-        for (int64_t i = begin; i < end; i++) {
-            kernels->unary[TRMI_UNARY_SCALE](dy + b * v.width, rows + i * v.width, v.width, false, false,
+        for (int64_t i = trmi_max_i64(begin, v.begin); i < trmi_min_i64(end, v.end); i++) {
+            kernels->unary[TRMI_UNARY_SCALE](dy + b * v.width, rows + (i - v.begin) * v.width, v.width, false, false,
                                              v.weights == NULL ? factor : factor * v.weights[i]);
         }
     }

@@ -131,18 +131,23 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trmi_os_now() - begin : -1;
 }
 
-/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first
- * warms up, and who was far behind in it is not asked again. */
+/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first warms up. Who is
+ * behind is not asked again: far behind in the warm-up, or clearly in the best of later rounds, since a single
+ * run may have been interrupted. */
 static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
     double first = -1;
     for (int round = 0; round <= TRIALS; round++) {
+        double behind = round == 1 ? 4 : 1.5;
         for (int i = 0; i < count; i++) {
-            if (c[i].best < 0 || (round > 0 && c[i].best > 2 * first)) {
+            if (c[i].best < 0 || (round > 0 && c[i].best > behind * first)) {
                 continue;
             }
             double t = run_once(backend, &c[i], p);
             c[i].best = t < 0 || round < 2 || t < c[i].best ? t : c[i].best;
-            first = round == 0 && t >= 0 && (first < 0 || t < first) ? t : first;
+        }
+        first = -1;
+        for (int i = 0; i < count; i++) {
+            first = c[i].best >= 0 && (first < 0 || c[i].best < first) ? c[i].best : first;
         }
     }
 }

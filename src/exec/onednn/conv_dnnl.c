@@ -39,19 +39,24 @@ static bool dnnl_can(const trmi_conv_problem *p) {
     return true;
 }
 
-/* Per core, as measured on AVX-512 machines with 200 GF/s a core; only ratios matter. In bfloat16 it
- * is twice that on some CPUs and half on others, so that only a trial can tell. */
-enum { MANY_WEIGHTS = 1 << 19 };
+enum { MANY_WEIGHTS = 1 << 19, CACHED_BYTES = 12 << 20 };
 
-/* Its 1x1 data gradients fall behind where channels are many (by up to half, on one thread at 7x7 and 14x14); its weight
- * gradients are stored through the caches. */
+/* Per core, as measured on AVX-512 machines with 180 GF/s a core; only ratios matter. In bfloat16 it
+ * is twice that on some CPUs and half on others, so that only a trial can tell.
+ *
+ * Its 1x1 forward and data kernels read images and weights where they lie: the best as long as those stay in the caches;
+ * data gradients fall behind where channels are many. Weight gradients are stored through the caches, large ones too. */
 static double dnnl_guess(const trmi_conv_problem *p, int threads) {
-    double pixels = (double)(p->oh * p->ow), stored = 0;
-    double rate = p->direction == TRMI_CONV_WEIGHTS ? 140e9 : 165e9;
-    if (p->direction == TRMI_CONV_DATA) {
-        rate /= p->kh * p->kw == 1 && p->c * p->o >= MANY_WEIGHTS ? 1.1 : 1;
-    } else if (p->direction == TRMI_CONV_WEIGHTS) {
+    double pixels = (double)(p->oh * p->ow), stored = 0, rate = 165e9;
+    int64_t images = 4 * (trmi_conv_image_count(p) + trmi_conv_result_count(p)), weights = p->c * p->o;
+    bool one = p->kh * p->kw == 1;
+    if (p->direction == TRMI_CONV_WEIGHTS) {
+        rate = one && weights >= 2 * MANY_WEIGHTS ? 122e9 : 140e9;
         stored = (double)trmi_conv_weights_count(p) * 4 / 10e9;
+    } else if (one && images <= CACHED_BYTES) {
+        rate = 182e9;
+    } else if (one && p->direction == TRMI_CONV_DATA && weights >= MANY_WEIGHTS) {
+        rate = 150e9;
     }
     rate *= pixels >= 16 ? 1 : pixels >= 4 ? 0.6 : 0.1;
     rate *= p->image_type == TRM_BFLOAT16 ? 0.85 : 1;

@@ -19,7 +19,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16, LARGE_PIXELS = 28 * 28 };
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16, MANY_CHANNELS = 512 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -362,12 +362,13 @@ static bool gather_can(const trmi_conv_problem *p) {
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
 }
 
+/* Per core; a 1x1 convolution of many channels to fewer copies more rows for its products. */
 static double gather_guess(const trmi_conv_problem *p, int threads) {
     double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
-    if (p->direction == TRMI_CONV_DATA && p->kh * p->kw == 1 && p->stride[0] == 1 && p->oh * p->ow >= LARGE_PIXELS) {
-        rate = 172e9; /* large images from memory: its rows are asked for ahead */
-    }
-    if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
+    if (p->kh * p->kw == 1 && p->c >= 16) {
+        bool narrows = p->direction == TRMI_CONV_FORWARD && p->c >= MANY_CHANNELS && p->o < p->c;
+        rate = narrows ? 160e9 : 172e9;
+    } else if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
         flops *= p->oh * p->ow == 1 ? 0.15 : p->oh * p->ow <= 4 ? 0.5 : 0.8;
     }
     return flops / rate / threads + 10e-6;

@@ -1,5 +1,5 @@
 /* Convolution steps of the onednn back-end against the definition in double precision. */
-#include "exec/onednn/conv_check.h"
+#include "conv_check.h"
 
 #include "exec/onednn/tuning.h"
 

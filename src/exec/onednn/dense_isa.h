@@ -1,7 +1,7 @@
 /* exec/onednn/dense_isa.h: register tiles of dense float32 products, one table per instruction set.
  *
  *      b panel: k x nr, packed          rows:     a[i * a_stride + p], rows of a matrix as they lie
- *      +---------+                      columns:  a[p * TRMI_TILE_COLS + i], packed (A^T B)
+ *      +---------+                      columns:  a[p * a_stride + i] (A^T B)
  *  a:  | sums in |
  *      | regs    |  --end: + what is there, + bias, ReLU, mask-->  c[i * c_stride + j]
  *      +---------+
@@ -24,12 +24,16 @@ typedef struct trmi_dense_tile {
     bool relu;         /* negative as 0; NaN stays, so that it is seen */
     const float *mask; /* 0 where mask[i * mask_stride + j] <= 0: a ReLU's gradient; NULL = none */
     int64_t mask_stride;
+    trmi_prefetch *soon; /* asked for meanwhile, at most soon_lines of it; NULL = nothing */
+    int64_t soon_lines;
 } trmi_dense_tile;
 
 typedef struct trmi_dense_isa {
     int mr, nr; /* as trmi_gemm's, whose packing they share */
     void (*rows)(const trmi_dense_tile *tile);
     void (*columns)(const trmi_dense_tile *tile);
+    /* Rows of `columns` <= TRMI_TILE_COLS numbers, packed for `columns`. */
+    void (*take)(float *to, const float *from, int64_t stride, int64_t rows, int columns);
     /* `count` rows, tile after tile, for short k; tile->rows and mask are not used. */
     void (*all_rows)(const trmi_dense_tile *tile, int64_t count);
 } trmi_dense_isa;

@@ -5,7 +5,8 @@
 #include "exec/onednn/tile_rows.h"
 #include "exec/onednn/vec_body.h"
 
-enum { NR = VL * VN, GROUP = 3, GROUPS = (MR + GROUP - 1) / GROUP };
+enum { NR = VL * VN, GROUP = 3, GROUPS = (MR + GROUP - 1) / GROUP, PACE = 4 /* k between lines that are asked for */,
+       LONG = 48 /* k from which it is of use */ };
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
@@ -70,34 +71,68 @@ INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN
     }
 }
 
-/* Rows of A are found from one pointer for each three of them: base, base + stride, base + 2 strides are what
- * one instruction can address. */
-INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed) {
+/* Where a tile is in A and B. Rows of A are found from one pointer for each three of them: base, base + stride,
+ * base + 2 strides are what one instruction can address. */
+typedef struct place {
+    const float *a[GROUPS], *b;
+    int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
+} place;
+
+INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
+    for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
+        vec right[VN];
+        for (int j = 0; j < vectors; j++) {
+            right[j] = *(const vec_memory *)(at->b + j * VL);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const float left = at->a[i / GROUP][left_at + i % GROUP * at->a_stride];
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] += left * right[j];
+            }
+        }
+    }
+    for (int g = 0; g < GROUPS; g++) {
+        at->a[g] += k * at->a_step;
+    }
+}
+
+/* The next of its lines. */
+INLINE void ask(trmi_prefetch *soon) {
+    __builtin_prefetch(soon->at, 0, 2);
+    trmi_prefetch_asked(soon, 1);
+}
+
+/* First C and the mask are asked for, which the end will need, then what comes soon: PACE of k for each, so that lines on
+ * their way do not fill all the places for them. `may_ask`: false where k is known to be short. */
+INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, const bool packed, const bool may_ask) {
+    const bool asks = may_ask && t->k >= LONG;
     vec sum[MR][VN];
-    const float *a[GROUPS], *b = t->b;
-    const int64_t stride = packed ? 1 : t->a_stride, k = t->k;
+    place at = {.b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < VN; j++) {
             sum[i][j] = (vec){0};
         }
     }
     for (int g = 0; g < GROUPS; g++) {
-        a[g] = t->a + g * GROUP * stride;
+        at.a[g] = t->a + g * GROUP * at.a_stride;
     }
-    for (int64_t p = 0; p < k; p++, b += NR) {
-        vec right[VN];
-        const int64_t at = packed ? p * TRMI_TILE_COLS : p;
+    int64_t k = t->k;
+    for (int i = 0; asks && i < rows && k >= PACE; i++, k -= PACE) {
         for (int j = 0; j < vectors; j++) {
-            right[j] = *(const vec_memory *)(b + j * VL);
+            __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
         }
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const float left = a[i / GROUP][at + i % GROUP * stride];
-            for (int j = 0; j < vectors; j++) {
-                sum[i][j] += left * right[j];
-            }
+        for (int j = 0; j < vectors && t->mask != NULL; j++) {
+            __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
         }
+        steps(&at, PACE, rows, vectors, sum);
     }
+    int64_t lines = asks && t->soon != NULL ? t->soon_lines : 0;
+    for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
+        ask(t->soon);
+        steps(&at, PACE, rows, vectors, sum);
+    }
+    steps(&at, k, rows, vectors, sum);
     if (t->columns == vectors * VL) {
         finish(t, rows, vectors, sum);
     } else {
@@ -108,16 +143,16 @@ INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors, co
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) {                     \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, false);                                                             \
+            tile(t, N, VN / 2, false, true);                                                             \
         } else {                                                                                   \
-            tile(t, N, VN, false);                                                                 \
+            tile(t, N, VN, false, true);                                                                 \
         }                                                                                          \
     }                                                                                              \
     static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) {                  \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, true);                                                              \
+            tile(t, N, VN / 2, true, true);                                                              \
         } else {                                                                                   \
-            tile(t, N, VN, true);                                                                  \
+            tile(t, N, VN, true, true);                                                                  \
         }                                                                                          \
     }
 TILE_EACH(TILE)
@@ -129,11 +164,23 @@ static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tile
 static void rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
 static void columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
 
+static void take(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
+    for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, from += stride) {
+        if (columns < TRMI_TILE_COLS) {
+            memcpy(to, from, (size_t)columns * sizeof *to);
+            continue;
+        }
+        for (int j = 0; j < TRMI_TILE_COLS; j += VL) {
+            *(vec_memory *)(to + j) = *(const vec_memory *)(from + j);
+        }
+    }
+}
+
 /* Whole tiles without a call each. */
 INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
-        tile(t, MR, vectors, false);
+        tile(t, MR, vectors, false, false);
         t->a += MR * t->a_stride;
         t->c += MR * t->c_stride;
     }
@@ -151,4 +198,4 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
 }
 
 const trmi_dense_isa PASTE(trmi_dense_, NAME) = {
-    .mr = MR, .nr = NR, .rows = rows, .columns = columns, .all_rows = all_rows};
+    .mr = MR, .nr = NR, .rows = rows, .columns = columns, .take = take, .all_rows = all_rows};

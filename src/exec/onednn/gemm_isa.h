@@ -67,6 +67,20 @@ static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride,
                                                int64_t bytes) {
     return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
 }
+/* `lines` more of the piece have been asked for; behind its end comes the next piece, or row. */
+static inline void trmi_prefetch_asked(trmi_prefetch *soon, int64_t lines) {
+    soon->at += 64 * lines;
+    soon->lines -= lines;
+    if (soon->at >= soon->end) {
+        soon->at += soon->gap;
+        soon->end += soon->stride;
+        if (--soon->left == 0) {
+            soon->at += soon->jump;
+            soon->end += soon->jump;
+            soon->left = soon->row;
+        }
+    }
+}
 /* The first of `count` that is not done yet, or the last. */
 static inline trmi_prefetch *trmi_prefetch_next(trmi_prefetch *soon, int count) {
     while (count > 1 && soon->lines <= 0) {

@@ -1,6 +1,7 @@
 /* exec/onednn/gemm_isa_body.h: the functions of a trmi_gemm_isa, written once with the compiler's
  * vectors. Included by gemm_isa_*.c, which define VL (floats per vector), VN (vectors per tile row),
- * MR (tile rows), NAME, STREAM and FENCE; with pairs of bfloat16 also PAIRS and MULTIPLY_ADD. Each is compiled with its own instruction set.
+ * MR (tile rows), NAME, STREAM and FENCE; with pairs of bfloat16 also PAIRS and MULTIPLY_ADD; MULTIPLY_ADD_FROM and
+ * FROM_MEMORY(row) where one instruction may multiply by a number in memory. Each is compiled with its own instruction set.
  */
 #include "exec/onednn/gemm_isa.h"
 
@@ -13,6 +14,10 @@ enum { NR = VL * VN };
 
 #ifndef MULTIPLY_ADD
 #define MULTIPLY_ADD(sum, left, right) ((sum) += (left) * (right))
+#endif
+#ifndef MULTIPLY_ADD_FROM
+#define FROM_MEMORY(row) false
+#define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
 #endif
 
 /* ---- tiles -------------------------------------------------------------------------------------- */
@@ -54,18 +59,65 @@ static void stream(float *to, const float *from, int64_t count) {
     }
 }
 
-/* The strides over i are constants where this is inlined, so that every address is base + constant. */
+/* One k. The strides over i are constants where this is inlined, so that every address is base + constant. */
 INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, const float *b,
                       vec sum[MR][VN]) {
     vec right[VN];
     for (int j = 0; j < VN; j++) {
         right[j] = *(const vec_memory *)(b + j * VL);
     }
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < VN; j++) {
-            MULTIPLY_ADD(sum[i][j], a[i * row_stride], right[j]);
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < VN; j++) {
+            if (FROM_MEMORY(i)) {
+                MULTIPLY_ADD_FROM(sum[i][j], a + i * row_stride, right[j]);
+            } else {
+                MULTIPLY_ADD(sum[i][j], a[i * row_stride], right[j]);
+            }
         }
     }
+}
+
+/* `count` of them; with `at` a line is asked for with each. Two at a time: a loop's own instructions count where two
+ * threads share a core. */
+INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride, const float **a,
+                       const float **b, vec sum[MR][VN], const char *at, int64_t count) {
+    const float *left = *a, *right = *b;
+    int64_t p = 0;
+    for (; p + 2 <= count; p += 2) {
+        UNROLL for (int u = 0; u < 2; u++) {
+            if (at != NULL) {
+                __builtin_prefetch(at + 64 * u, 0, 2);
+            }
+            tile_step(rows, row_stride, left, right, sum);
+            left += k_stride;
+            right += b_stride;
+        }
+        at = at != NULL ? at + 128 : NULL;
+    }
+    if (p < count) {
+        if (at != NULL) {
+            __builtin_prefetch(at, 0, 2);
+        }
+        tile_step(rows, row_stride, left, right, sum);
+        left += k_stride;
+        right += b_stride;
+    }
+    *a = left;
+    *b = right;
+}
+
+/* Up to k of them, as many as there are lines to ask for; returns how many. */
+INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
+                           const float **a, const float **b, vec sum[MR][VN], trmi_prefetch *soon, int64_t k) {
+    int64_t lines = soon->lines < k ? soon->lines : k;
+    for (int64_t left = lines; left > 0;) {
+        int64_t piece = (soon->end - soon->at + 63) / 64;
+        piece = piece < left ? piece : left;
+        tile_steps(rows, row_stride, k_stride, b_stride, a, b, sum, soon->at, piece);
+        left -= piece;
+        trmi_prefetch_asked(soon, piece);
+    }
+    return lines;
 }
 
 INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
@@ -76,32 +128,11 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int
     if (t->store == TRMI_TILE_ADD) { /* there when the last k is done */
         EACH_SUM(FETCH_SUM)
     }
-    int64_t k = t->k;
+    int64_t asked = 0;
     if (soon != NULL && soon->lines > 0) {
-        int64_t lines = soon->lines < k ? soon->lines : k;
-        const char *at = soon->at, *end = soon->end;
-        for (int64_t p = 0; p < lines; p++, a += k_stride, b += b_stride) {
-            __builtin_prefetch(at, 0, 2);
-            at += 64;
-            if (at >= end) {
-                at += soon->gap;
-                end += soon->stride;
-                if (--soon->left == 0) {
-                    at += soon->jump;
-                    end += soon->jump;
-                    soon->left = soon->row;
-                }
-            }
-            tile_step(rows, row_stride, a, b, sum);
-        }
-        soon->at = at;
-        soon->end = end;
-        soon->lines -= lines;
-        k -= lines;
+        asked = tile_asking(rows, row_stride, k_stride, b_stride, &a, &b, sum, soon, t->k);
     }
-    for (int64_t p = 0; p < k; p++, a += k_stride, b += b_stride) {
-        tile_step(rows, row_stride, a, b, sum);
-    }
+    tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, t->k - asked);
     float *c = t->c;
     const int64_t *row_offset = t->row_offset;
     if (t->columns != NR) {

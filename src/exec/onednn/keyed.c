@@ -6,67 +6,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { BLOCK_ROWS = 8192 /* of P at a time: 1 MB of 32 columns */, MOST_PERCENT = 70, COLS = TRMI_TILE_COLS };
-
-static int64_t parts_of(int64_t count, int64_t most) { return (count + most - 1) / most; }
-
-/* ---- groups ----------------------------------------------------------------------------------------------- */
-
-static int64_t id_at(const void *ids, bool wide, int64_t i) {
-    return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
-}
-
-void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field, int32_t bits,
-                      int32_t *out, void *room) {
-    int32_t *of = out + 1, *first = of + samples, count = 0;
-    int64_t *id_of = room;
-    uint32_t *cells = (uint32_t *)(void *)(id_of + samples); /* group + 1; 0 = free */
-    const uint64_t mask = ((uint64_t)1 << bits) - 1;
-    memset(cells, 0, (mask + 1) * sizeof *cells);
-    for (int64_t n = 0; n < samples; n++) {
-        int64_t id = id_at(ids, wide, n * fields + field);
-        uint64_t at = (uint64_t)id * 0x9E3779B97F4A7C15u >> (64 - bits);
-        while (cells[at] != 0 && id_of[cells[at] - 1] != id) {
-            at = (at + 1) & mask;
-        }
-        if (cells[at] == 0) {
-            id_of[count] = id;
-            first[count] = (int32_t)n;
-            cells[at] = (uint32_t)++count;
-        }
-        of[n] = (int32_t)cells[at] - 1;
-    }
-    memset(first + count, 0, (size_t)(samples - count) * sizeof *first);
-    out[0] = count;
-}
-
-void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begin) {
-    begin[0] = 0;
-    for (int64_t f = 0; f < q->fields; f++) {
-        begin[f + 1] = begin[f] + trmi_keyed_groups(q, groups, f)[0];
-    }
-}
-
-void trmi_keyed_take_rows(const trmi_keyed *q, const int32_t *groups, const int64_t *begin, const float *rows, float *out) {
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t f = 0; f < q->fields; f++) {
-        const int32_t *first = trmi_keyed_groups(q, groups, f) + 1 + q->samples;
-        int64_t count = begin[f + 1] - begin[f];
-        for (int64_t c = 0; c < q->chunks; c++) {
-            float *to = trmi_keyed_rows_of(q, out, begin, f) + c * count * COLS;
-            int64_t width = trmi_min_i64(COLS, q->width - c * COLS);
-            for (int64_t g = 0; g < count; g++) {
-                const float *from = rows + (first[g] * q->fields + f) * q->width + c * COLS;
-                if (width == COLS) {
-                    memcpy(to + g * COLS, from, COLS * sizeof *to);
-                } else {
-                    memset(to + g * COLS, 0, COLS * sizeof *to);
-                    memcpy(to + g * COLS, from, (size_t)width * sizeof *to);
-                }
-            }
-        }
-    }
-}
+enum { BLOCK_ROWS = 8192 /* of P at a time: 1 MB of 32 columns */, MOST_PERCENT = 70 /* groups of ids */ };
 
 /* ---- sizes ------------------------------------------------------------------------------------------------ */
 
@@ -84,10 +24,6 @@ static bool read_step(const trm_program *program, const trmi_step *step, int thr
     q->biased = !backward && step->inputs_count > 4 && step->inputs[4] != 0;
     bool real = rows->dtype == TRM_FLOAT32 && w->dtype == TRM_FLOAT32 && (q->dense == 0 || dense->dtype == TRM_FLOAT32);
     return real && q->samples > 0 && q->fields > 0 && q->width > 0 && q->outputs > 0;
-}
-
-static int64_t room_of_hash(const trmi_keyed *q) { /* floats */
-    return 2 * q->samples + ((int64_t)1 << q->hash_bits);
 }
 
 static int64_t at(trmi_keyed *q, int64_t floats) {
@@ -121,9 +57,9 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
         return false;
     }
     q->nr = q->isa->nr;
-    q->panels = parts_of(q->outputs, q->nr);
-    q->chunks = parts_of(q->width, COLS);
-    q->dense_chunks = parts_of(q->dense, COLS);
+    q->panels = trmi_pieces(q->outputs, q->nr);
+    q->chunks = trmi_pieces(q->width, TRMI_TILE_COLS);
+    q->dense_chunks = trmi_pieces(q->dense, TRMI_TILE_COLS);
     q->most = q->samples * q->fields * MOST_PERCENT / 100;
     q->block = trmi_max_i64(BLOCK_ROWS, q->samples);
     q->hash_bits = 4;
@@ -131,17 +67,18 @@ static bool prepare(const trm_program *program, const trmi_step *step, int threa
         q->hash_bits++;
     }
     q->begin_at = at(q, 2 * (q->fields + 1));
-    q->rows_at = at(q, q->most * q->chunks * COLS);
+    q->rows_at = at(q, q->most * q->chunks * TRMI_TILE_COLS);
     if (q->backward) {
-        q->dense_at = at(q, q->samples * q->dense_chunks * COLS);
-        q->weights_at = at(q, q->fields * q->panels * parts_of(q->width, q->nr) * q->nr * q->nr);
+        q->dense_at = at(q, q->samples * q->dense_chunks * TRMI_TILE_COLS);
+        q->weights_at = at(q, q->fields * q->panels * trmi_pieces(q->width, q->nr) * q->nr * q->nr);
         q->sums_at = at(q, q->most * q->width);
         q->rest_at = at(q, q->fields * q->samples);
-        q->thread_floats = trmi_round_up(2 * q->samples * q->nr + COLS * q->nr, 16);
+        q->thread_floats = trmi_round_up(2 * q->samples * q->nr + TRMI_TILE_COLS * q->nr, 16);
     } else {
-        q->weights_at = at(q, q->panels * q->nr * (q->fields * q->chunks * COLS + q->dense));
+        q->weights_at = at(q, q->panels * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense));
         q->groups_at = at(q, q->fields * (2 * q->samples + 1)); /* where no gradient will be wanted */
-        q->thread_floats = trmi_round_up(trmi_max_i64((q->block + q->samples) * q->nr, room_of_hash(q)), 16);
+        q->thread_floats = trmi_round_up(trmi_max_i64((q->block + q->samples) * q->nr,
+                                                       trmi_keyed_room(q->samples, q->hash_bits)), 16);
     }
     q->thread_at = at(q, q->thread_floats * threads);
     q->floats = trmi_max_i64(q->floats, q->begin_at + 2 * (q->fields + 1) + 16 + prepare_plans(q));
@@ -172,7 +109,7 @@ static void all_samples(const forward *f) {
 /* Panel j of w: the dense inputs', then each field's chunks. */
 static float *weights_of(const forward *f, int64_t j) {
     const trmi_keyed *q = f->q;
-    return f->scratch + q->weights_at + j * q->nr * (q->fields * q->chunks * COLS + q->dense);
+    return f->scratch + q->weights_at + j * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense);
 }
 
 static void pack_panel(const forward *f, int64_t j) {
@@ -182,9 +119,9 @@ static void pack_panel(const forward *f, int64_t j) {
     float *to = weights_of(f, j);
     q->pack->pack_transposed(to, from + q->fields * q->width, TRM_FLOAT32, q->columns, q->dense, columns);
     to += q->dense * q->nr;
-    for (int64_t i = 0; i < q->fields * q->chunks; i++, to += COLS * q->nr) {
-        int64_t column = i / q->chunks * q->width + i % q->chunks * COLS;
-        int64_t depth = trmi_min_i64(COLS, q->width - i % q->chunks * COLS);
+    for (int64_t i = 0; i < q->fields * q->chunks; i++, to += TRMI_TILE_COLS * q->nr) {
+        int64_t column = i / q->chunks * q->width + i % q->chunks * TRMI_TILE_COLS;
+        int64_t depth = trmi_min_i64(TRMI_TILE_COLS, q->width - i % q->chunks * TRMI_TILE_COLS);
         q->pack->pack_transposed(to, from + column, TRM_FLOAT32, q->columns, depth, columns);
     }
 }
@@ -218,10 +155,11 @@ static void field_products(const forward *f, int64_t j, int64_t field, float *p)
     const trmi_keyed *q = f->q;
     int64_t count = f->begin[field + 1] - f->begin[field];
     const float *rows = trmi_keyed_rows_of(q, f->scratch + q->rows_at, f->begin, field);
-    const float *w = weights_of(f, j) + (q->dense + field * q->chunks * COLS) * q->nr;
+    const float *w = weights_of(f, j) + (q->dense + field * q->chunks * TRMI_TILE_COLS) * q->nr;
     for (int64_t c = 0; c < q->chunks; c++) {
-        multiply(q, rows + c * count * COLS, COLS, trmi_min_i64(COLS, q->width - c * COLS), count, w + c * COLS * q->nr, p,
-                 c > 0, NULL);
+        int64_t depth = trmi_min_i64(TRMI_TILE_COLS, q->width - c * TRMI_TILE_COLS);
+        multiply(q, rows + c * count * TRMI_TILE_COLS, TRMI_TILE_COLS, depth, count, w + c * TRMI_TILE_COLS * q->nr, p, c > 0,
+                 NULL);
     }
 }
 

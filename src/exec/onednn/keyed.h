@@ -4,7 +4,7 @@
  *                                                                                          fields of P[field][group of n]
  *      backward:   S[group of n] += dy[n]    dw = rows^T S     d(row of an id) = S w^T
  *
- * Where most ids come only once (MOST_GROUPS), and where there are more threads than columns to share, the products
+ * Where most ids come only once (MOST_PERCENT in keyed.c), and where there are more threads than columns to share, the products
  * of all samples are made instead. The same bits for any number of threads. */
 #ifndef TRMI_EXEC_ONEDNN_KEYED_H
 #define TRMI_EXEC_ONEDNN_KEYED_H
@@ -33,16 +33,18 @@ typedef struct trmi_keyed {
     int32_t hash_bits;
 } trmi_keyed;
 
-/* The groups of each field of a batch: count, group of each sample, first sample of each; zeros behind.
- * Returns how many there are in all. `room`: 2^bits + 2 samples int64 a thread. */
-void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field, int32_t bits,
-                      int32_t *out, void *room);
-
 /* keyed_grad.c */
 trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_env *env, trm_error *err);
 
-/* ---- shared by both ways --------------------------------------------------------------------------------- */
+/* ---- keyed_groups.c: what both ways need -------------------------------------------------------------------- */
 
+/* Floats of a table of hashes for so many samples. bits: 2^bits cells, more than samples. */
+int64_t trmi_keyed_room(int64_t samples, int32_t bits);
+/* One field's ids in groups of equal ones: out[0] how many groups, then each sample's group, then each group's first
+ * sample, zeros behind. ids [samples, fields], `wide`: int64, else int32. `room`: trmi_keyed_room, from a multiple of
+ * 8 bytes; one thread's own. */
+void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field, int32_t bits,
+                      int32_t *out, void *room);
 static inline const int32_t *trmi_keyed_groups(const trmi_keyed *q, const int32_t *groups, int64_t field) {
     return groups + field * (2 * q->samples + 1);
 }

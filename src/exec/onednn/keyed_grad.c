@@ -8,8 +8,6 @@
 #include <omp.h>
 #include <string.h>
 
-enum { COLS = TRMI_TILE_COLS };
-
 typedef struct back {
     const trmi_keyed *q;
     const float *dy, *rows, *w, *dense;
@@ -18,9 +16,6 @@ typedef struct back {
     float *scratch;
     int64_t *begin;
 } back;
-
-static int64_t parts_of(int64_t count, int64_t most) { return (count + most - 1) / most; }
-static int64_t cut(int64_t count, int64_t parts, int64_t i) { return count * i / parts; }
 
 /* ---- all samples ------------------------------------------------------------------------------------------------ */
 
@@ -70,13 +65,13 @@ static int64_t share_begin(const back *b, int64_t thread, int64_t threads) {
 /* w of a field, columns of a panel of y: [nr of y][nr of the row]. */
 static float *weights_of(const back *b, int64_t field, int64_t panel, int64_t part) {
     const trmi_keyed *q = b->q;
-    int64_t parts = parts_of(q->width, q->nr);
+    int64_t parts = trmi_pieces(q->width, q->nr);
     return b->scratch + q->weights_at + ((field * q->panels + panel) * parts + part) * q->nr * q->nr;
 }
 
 static void pack_weights(const back *b) {
     const trmi_keyed *q = b->q;
-    int64_t parts = parts_of(q->width, q->nr);
+    int64_t parts = trmi_pieces(q->width, q->nr);
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < q->fields * q->panels; i++) {
         int64_t field = i / q->panels, panel = i % q->panels;
@@ -89,36 +84,36 @@ static void pack_weights(const back *b) {
     }
 }
 
-/* The dense inputs as a field's rows are: [chunks][samples][COLS]. */
+/* The dense inputs as a field's rows are: [chunks][samples][TRMI_TILE_COLS]. */
 static void take_dense(const back *b) {
     const trmi_keyed *q = b->q;
 #pragma omp for schedule(static)
     for (int64_t n = 0; n < q->samples; n++) {
         for (int64_t c = 0; c < q->dense_chunks; c++) {
-            float *to = b->scratch + q->dense_at + (c * q->samples + n) * COLS;
-            int64_t width = trmi_min_i64(COLS, q->dense - c * COLS);
-            memset(to, 0, COLS * sizeof *to);
-            memcpy(to, b->dense + n * q->dense + c * COLS, (size_t)width * sizeof *to);
+            float *to = b->scratch + q->dense_at + (c * q->samples + n) * TRMI_TILE_COLS;
+            int64_t width = trmi_min_i64(TRMI_TILE_COLS, q->dense - c * TRMI_TILE_COLS);
+            memset(to, 0, TRMI_TILE_COLS * sizeof *to);
+            memcpy(to, b->dense + n * q->dense + c * TRMI_TILE_COLS, (size_t)width * sizeof *to);
         }
     }
 }
 
-/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][COLS] of `width` numbers. */
+/* dw [panel's columns of y, columns of x] = rows^T sums, for rows [chunks][count][TRMI_TILE_COLS] of `width` numbers. */
 static void weights_gradient(const back *b, const float *rows, int64_t count, int64_t width, int64_t column, const float *sums,
                              int64_t panel, float *turned) {
     const trmi_keyed *q = b->q;
     int64_t outputs = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
-    for (int64_t c = 0; c * COLS < width; c++) {
-        int64_t here = trmi_min_i64(COLS, width - c * COLS), tiles = parts_of(here, q->isa->mr);
+    for (int64_t c = 0; c * TRMI_TILE_COLS < width; c++) {
+        int64_t here = trmi_min_i64(TRMI_TILE_COLS, width - c * TRMI_TILE_COLS), tiles = trmi_pieces(here, q->isa->mr);
         for (int64_t i = 0; i < tiles; i++) {
-            int64_t row = cut(here, tiles, i);
-            const trmi_dense_tile t = {.rows = (int)(cut(here, tiles, i + 1) - row), .columns = (int)q->nr, .k = count,
-                                       .a = rows + c * count * COLS + row, .b = sums, .c = turned + row * q->nr,
+            int64_t row = trmi_cut_at(here, tiles, i);
+            const trmi_dense_tile t = {.rows = (int)(trmi_cut_at(here, tiles, i + 1) - row), .columns = (int)q->nr, .k = count,
+                                       .a = rows + c * count * TRMI_TILE_COLS + row, .a_stride = TRMI_TILE_COLS, .b = sums, .c = turned + row * q->nr,
                                        .c_stride = q->nr};
             q->isa->columns(&t);
         }
         for (int64_t o = 0; o < outputs; o++) {
-            float *to = b->dw + (panel * q->nr + o) * q->columns + column + c * COLS;
+            float *to = b->dw + (panel * q->nr + o) * q->columns + column + c * TRMI_TILE_COLS;
             for (int64_t i = 0; i < here; i++) {
                 to[i] = turned[i * q->nr + o];
             }

@@ -25,17 +25,17 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
 
 /* ---- statistics --------------------------------------------------------------------------------- */
 
-/* Eight rows at a time: the sums are read and written once for eight elements. The strides of short rows
- * are what no hardware follows, so each asks for its place some rows on. */
-enum { AHEAD_ROWS = 16, ASKED_CHANNELS = 256 };
+/* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such strides, so each
+ * element asks for the place some rows on, which is still in the first cache when its row comes. */
+enum { AHEAD_ROWS = 16, STRIP = 256 };
+
+/* Eight rows at a time: the sums are read and written once for eight elements. */
 INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
                              int64_t c, int n, float *first, float *sum, float *square) {
     vf x0 = lanes(first, c, 0, n), s = lanes(sum, c, 0, n), q = lanes(square, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * channels + c;
-        if (channels <= ASKED_CHANNELS) {
-            vf_ask(x, at + AHEAD_ROWS * channels, half);
-        }
+        vf_ask(x, at + AHEAD_ROWS * channels, half);
         vf d = vf_sub(lanes(x, at, half, n), x0);
         s = vf_add(s, d);
         q = vf_fma(d, d, q);
@@ -44,23 +44,29 @@ INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
     put_lanes(square, c, 0, n, q);
 }
 
+INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end, int64_t channels, int64_t strip,
+                             float *first, float *sum, float *square) {
+    int64_t width = channels - strip < STRIP ? channels - strip : STRIP;
+    for (int64_t row = begin; row < end; row += 8) {
+        int64_t rows = end - row < 8 ? end - row : 8;
+        if (rows == 8) {
+            VF_LOOP(width, statistics_lanes(x, half, row, 8, channels, strip + i, VL, first, sum, square),
+                    statistics_lanes(x, half, row, 8, channels, strip + i, n, first, sum, square));
+        } else {
+            VF_LOOP(width, statistics_lanes(x, half, row, rows, channels, strip + i, VL, first, sum, square),
+                    statistics_lanes(x, half, row, rows, channels, strip + i, n, first, sum, square));
+        }
+    }
+}
+
 INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
                            float *first, float *sum, float *square) {
     VF_LOOP(channels, put_lanes(first, i, 0, VL, lanes(x, begin * channels + i, half, VL)),
             put_lanes(first, i, 0, n, lanes(x, begin * channels + i, half, n)));
     memset(sum, 0, (size_t)channels * sizeof *sum);
     memset(square, 0, (size_t)channels * sizeof *square);
-    for (int64_t row = begin; row < end; row += 8) {
-        int64_t rows = end - row < 8 ? end - row : 8;
-        if (rows == 8) {
-            VF_LOOP(channels,
-                    statistics_lanes(x, half, row, 8, channels, i, VL, first, sum, square),
-                    statistics_lanes(x, half, row, 8, channels, i, n, first, sum, square));
-        } else {
-            VF_LOOP(channels,
-                    statistics_lanes(x, half, row, rows, channels, i, VL, first, sum, square),
-                    statistics_lanes(x, half, row, rows, channels, i, n, first, sum, square));
-        }
+    for (int64_t strip = 0; strip < channels; strip += STRIP) {
+        statistics_strip(x, half, begin, end, channels, strip, first, sum, square);
     }
 }
 
@@ -164,7 +170,7 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
     vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
-        if (job->channels <= ASKED_CHANNELS) {
+        if (job->channels <= STRIP) {
             ask(job, half, mask, at + AHEAD_ROWS * job->channels);
         }
         vf x = lanes(job->x, at, half, n);

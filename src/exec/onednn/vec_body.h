@@ -8,6 +8,13 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* Before a loop of at most 16 rounds: all of it written out, so that arrays it walks can be registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef uint32_t vec_bits __attribute__((vector_size(VL * 4)));
 typedef uint16_t vec_half __attribute__((vector_size(VL * 2)));

@@ -137,12 +137,12 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
                      const workspace *w) {
     int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
     part p = {block / c->column_blocks, 1, block % c->column_blocks * COLUMNS};
-    int64_t begin = c->tiles.count * split / c->splits, end = c->tiles.count * (split + 1) / c->splits;
-    int64_t parts = (end - begin + c->block - 1) / c->block;
+    int64_t begin = trmi_cut_at(c->tiles.count, c->splits, split), end = trmi_cut_at(c->tiles.count, c->splits, split + 1);
+    int64_t all = end - begin, parts = trmi_pieces(all, c->block);
     float *s = (float *)args->scratch + split * c->s_split + block * c->s_block;
     for (int64_t i = 0; i < parts; i++) {
-        int64_t first = begin + (end - begin) * i / parts, next = begin + (end - begin) * (i + 1) / parts;
-        int64_t last = begin + (end - begin) * (i + 2) / parts - 1;
+        int64_t first = begin + trmi_cut_at(all, parts, i), next = begin + trmi_cut_at(all, parts, i + 1);
+        int64_t last = begin + trmi_cut_at(all, parts, i + 2) - 1;
         ahead soon = {0};
         if (i + 1 < parts) {
             soon.part[0] = trmi_winograd_input_ahead(&c->tiles, args->image, next, last);
@@ -188,12 +188,12 @@ static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, in
 }
 
 static void run_together(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
-    int64_t parts = (c->tiles.count + c->block - 1) / c->block, tasks = XI * c->row_blocks;
+    int64_t parts = trmi_pieces(c->tiles.count, c->block), tasks = XI * c->row_blocks;
     int deal = c->threads <= 4 ? (int)c->row_blocks : 1; /* Z of a xi is read by one thread */
     float *s = (float *)args->scratch;
     const part all = {0, c->row_blocks, 0};
     for (int64_t i = 0; i < parts; i++) {
-        int64_t first = c->tiles.count * i / parts, count = c->tiles.count * (i + 1) / parts - first;
+        int64_t first = trmi_cut_at(c->tiles.count, parts, i), count = trmi_cut_at(c->tiles.count, parts, i + 1) - first;
         trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t t = 0; t < count; t += GROUP) {

@@ -17,11 +17,6 @@ static bool floating(trm_dtype dtype) {
            dtype == TRM_FLOAT16;
 }
 
-static bool leaf(const trmi_op *op) {
-    return op->kind == TRMI_OP_INPUT || op->kind == TRMI_OP_PARAMETER || op->kind == TRMI_OP_STATE ||
-           op->kind == TRMI_OP_CONSTANT;
-}
-
 static trm_status take_values(trmi_interpreter *run, trm_error *err) {
     const trm_graph *g = run->graph;
     int32_t widest = 1;
@@ -88,7 +83,7 @@ trm_status trmi_interpreter_run(trmi_interpreter *run, trm_error *err) {
     const trm_graph *g = run->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
-        if (leaf(op)) {
+        if (trmi_is_leaf(op)) {
             continue;
         }
         trm_tensor outputs[TRMI_OP_OUTPUTS_MAX];

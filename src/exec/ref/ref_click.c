@@ -1,5 +1,6 @@
 #include "exec/ref/ref.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 
 #include <inttypes.h>
@@ -7,8 +8,12 @@
 
 /* ---- bags ----------------------------------------------------------------------------------------- */
 
-static trm_status bag_range(const trm_tensor *offsets, int64_t bag, int64_t rows, int64_t *begin,
-                            int64_t *end, trm_error *err) {
+/* Bag `bag` of those that are made here: its rows of the whole. */
+static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin, int64_t *end, trm_error *err) {
+    const trm_tensor *offsets = &args->inputs[1];
+    bool part = args->attrs->bag.part;
+    rows = part ? args->attrs->bag.global : rows;
+    bag += part ? args->attrs->bag.bag : 0;
     *begin = trmi_ref_get_int(offsets, bag);
     *end = trmi_ref_get_int(offsets, bag + 1);
     if (*begin < 0 || *end < *begin || *end > rows) {
@@ -34,16 +39,19 @@ static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int
     return over != 0 ? 1 / over : 0;
 }
 
+/* The first of the `rows` rows that are here. */
+static int64_t first_row(const trmi_ref_args *args) { return args->attrs->bag.part ? args->attrs->bag.begin : 0; }
+
 trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
-    const trm_tensor *rows = &args->inputs[0], *offsets = &args->inputs[1], *weights = &args->inputs[2];
-    int64_t width = rows->shape.dim[1], begin, end;
+    const trm_tensor *rows = &args->inputs[0], *weights = &args->inputs[2];
+    int64_t width = rows->shape.dim[1], first = first_row(args), last = first + rows->shape.dim[0], begin, end;
     for (int64_t bag = 0; bag < args->outputs[0].shape.dim[0]; bag++) {
-        TRMI_TRY(bag_range(offsets, bag, rows->shape.dim[0], &begin, &end, err));
+        TRMI_TRY(bag_range(args, bag, rows->shape.dim[0], &begin, &end, err));
         double factor = bag_factor(args->attrs->bag.pooling, weights, begin, end);
         for (int64_t j = 0; j < width; j++) {
             double sum = 0;
-            for (int64_t i = begin; i < end; i++) {
-                sum += weight_of(weights, i) * trmi_ref_get(rows, i * width + j);
+            for (int64_t i = trmi_max_i64(begin, first); i < trmi_min_i64(end, last); i++) {
+                sum += weight_of(weights, i) * trmi_ref_get(rows, (i - first) * width + j);
             }
             trmi_ref_set(&args->outputs[0], bag * width + j, sum * factor);
         }
@@ -52,18 +60,18 @@ trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
 }
 
 trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
-    const trm_tensor *dy = &args->inputs[0], *offsets = &args->inputs[1], *weights = &args->inputs[2];
+    const trm_tensor *dy = &args->inputs[0], *weights = &args->inputs[2];
     const trm_tensor *dx = &args->outputs[0];
-    int64_t width = dy->shape.dim[1], begin, end;
+    int64_t width = dy->shape.dim[1], first = first_row(args), last = first + dx->shape.dim[0], begin, end;
     for (int64_t i = 0; i < trm_shape_count(&dx->shape); i++) {
         trmi_ref_set(dx, i, 0);
     }
     for (int64_t bag = 0; bag < dy->shape.dim[0]; bag++) {
-        TRMI_TRY(bag_range(offsets, bag, dx->shape.dim[0], &begin, &end, err));
+        TRMI_TRY(bag_range(args, bag, dx->shape.dim[0], &begin, &end, err));
         double factor = bag_factor(args->attrs->bag.pooling, weights, begin, end);
-        for (int64_t i = begin; i < end; i++) {
+        for (int64_t i = trmi_max_i64(begin, first); i < trmi_min_i64(end, last); i++) {
             for (int64_t j = 0; j < width; j++) {
-                trmi_ref_set(dx, i * width + j,
+                trmi_ref_set(dx, (i - first) * width + j,
                              weight_of(weights, i) * factor * trmi_ref_get(dy, bag * width + j));
             }
         }

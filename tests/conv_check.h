@@ -1,7 +1,7 @@
-/* exec/onednn/conv_check.h: for the tests: random convolutions, a naive double-precision oracle, and
+/* tests/conv_check.h: for the tests: random convolutions, a naive double-precision oracle, and
  * a step run through the back-end's own bind, or through one named algorithm. */
-#ifndef TRMI_EXEC_ONEDNN_CONV_CHECK_H
-#define TRMI_EXEC_ONEDNN_CONV_CHECK_H
+#ifndef TRMI_TESTS_CONV_CHECK_H
+#define TRMI_TESTS_CONV_CHECK_H
 
 #include "check.h"
 

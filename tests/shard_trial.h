@@ -1,9 +1,9 @@
-/* exec/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at random, on ranks that are
+/* tests/shard_trial.h, for tests only: one network on one device and, cut by a plan drawn at random, on ranks that are
  * threads; losses, gradients of the first step, parameters and states after all steps are compared.
  * TRIREME_SHARD_TRIALS=200 tries more (of each kind), from TRIREME_SHARD_FIRST on; TRIREME_SHARD_ONLY=OPERATOR pins
  * that line only, to find who is wrong. */
-#ifndef TRMI_EXEC_SHARD_TRIAL_H
-#define TRMI_EXEC_SHARD_TRIAL_H
+#ifndef TRMI_TESTS_SHARD_TRIAL_H
+#define TRMI_TESTS_SHARD_TRIAL_H
 
 #include "check.h"
 
@@ -12,12 +12,12 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 #include <math.h>
 #include <sys/mman.h>
 
-enum { STEPS = 3, VALUES = 300000, RANKS = 8, TEXT = 16384, PARAMETERS = 64 };
+enum { STEPS = 3, VALUES = 330000, RANKS = 8, TEXT = 16384, PARAMETERS = 64 };
 
 typedef trm_node (*network_function)(trm_graph *g, uint64_t variant);
 
@@ -78,12 +78,12 @@ static inline void feed(trm_exec *exec, int step) {
     }
 }
 
-static inline trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_error *err) {
+static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, trm_error *err) {
     trm_graph *g;
     trm_exec *exec = NULL;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_exec_options options = {.loss = t->network(g, t->variant), .optimizer = t->optimizer, .backend = t->backend,
-                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision,
+                                .threads = 1, .seed = 5, .tuning_file = "", .precision = t->precision, .accumulate = t->accumulate,
                                 .parallel = {.exact = t->exact}};
     if (comm != NULL) {
         options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh, .exact = t->exact,
@@ -92,8 +92,10 @@ static inline trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_err
     trm_status status = trm_exec_create(g, &options, &exec, err);
     trm_graph_destroy(g);
     for (int step = 0; status == TRM_OK && step < STEPS; step++) {
-        feed(exec, step);
-        status = trm_exec_forward_backward(exec, err);
+        for (int32_t part = 0; status == TRM_OK && part < (t->accumulate > 1 ? t->accumulate : 1); part++) {
+            feed(exec, step + part * STEPS);
+            status = trm_exec_forward_backward(exec, err);
+        }
         o->loss[step] = status == TRM_OK ? trm_exec_loss(exec) : NAN;
         for (int32_t i = 0; status == TRM_OK && step == 0 && i < trm_exec_variable_count(exec); i++) {
             trm_variable v = trm_exec_variable(exec, i);
@@ -120,7 +122,7 @@ static inline trm_status run(const trial *t, trm_comm *comm, outcome *o, trm_err
 static inline void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     outcome *o = &all->of[context->rank];
-    o->status = run(&all->trial, comm, o, &o->error);
+    o->status = run_trial(&all->trial, comm, o, &o->error);
 }
 
 static int plans_with_repeats; /* drawn so far */

@@ -1,10 +1,10 @@
-/* save/fault_os.h: a platform that fails on purpose, for the tests of this room.
+/* tests/fault_os.h: a platform that fails on purpose, for the tests of this room.
  *
  *   the k-th call fails once, or it and all later ones do, or the process is killed at it, or the
  *   power is cut at it: what was not flushed is lost (files torn in half, names as before).
  */
-#ifndef TRMI_SAVE_FAULT_OS_H
-#define TRMI_SAVE_FAULT_OS_H
+#ifndef TRMI_TESTS_FAULT_OS_H
+#define TRMI_TESTS_FAULT_OS_H
 
 #include "check.h"
 

@@ -1,10 +1,10 @@
-/* comm/collective_cases.h, for tests only: every collective x type x reduction x count x place, with
+/* tests/collective_cases.h, for tests only: every collective x type x reduction x count x place, with
  * results computed from the definition. */
-#ifndef TRMI_COMM_COLLECTIVE_CASES_H
-#define TRMI_COMM_COLLECTIVE_CASES_H
+#ifndef TRMI_TESTS_COLLECTIVE_CASES_H
+#define TRMI_TESTS_COLLECTIVE_CASES_H
 
 #include "base/half.h"
-#include "comm/ranks.h"
+#include "ranks.h"
 
 typedef enum buffer_kind { BUFFER_PRIVATE, BUFFER_SHARED, BUFFER_KINDS } buffer_kind;
 

@@ -1,5 +1,5 @@
 /* All-reduce over shared memory from 4 B to 102 MB, ranks forked from this program: what bench/comm.sh
- * measures beside MPI. Usage: comm RANKS [BYTES...] */
+ * measures beside MPI. Usage: allreduce RANKS [BYTES...] */
 #define _GNU_SOURCE
 #include "comm/rendezvous.h"
 #include "trireme/comm.h"

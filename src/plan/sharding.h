@@ -1,4 +1,4 @@
-/* plan/shard.h: the algebra of splitting one device's graph over a mesh of ranks.
+/* plan/sharding.h: the algebra of splitting one device's graph over a mesh of ranks.
  *
  *      mesh 2x4, axes a b            spread of x [32, 64, 56, 56]: "S0,S2"
  *      rank = a * 4 + b              axis a cuts dimension 0 (samples), axis b cuts dimension 2 (rows)
@@ -21,8 +21,8 @@
  *
  * Everything here is pure: the same arguments give the same answer on every rank.
  */
-#ifndef TRMI_PLAN_SHARD_H
-#define TRMI_PLAN_SHARD_H
+#ifndef TRMI_PLAN_SHARDING_H
+#define TRMI_PLAN_SHARDING_H
 
 #include "plan/pass.h"
 
@@ -208,7 +208,7 @@ const char *trmi_shard_loop_name(const trm_graph *graph, const trmi_op *op, char
 bool trmi_shard_strategy(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh, const char *letters,
                          trmi_strategy *out);
 /* Does the gradient of the parameter `input` stay in the factors that make it (program.h): few samples, a large matrix,
- * and no sum over ranks? */
+ * no sum over ranks, and a graph whose gradients need not be whole (accumulated ones must)? */
 bool trmi_shard_in_factors(const trm_graph *graph, const trmi_op *op, const trmi_strategy *strategy, int32_t input);
 /* All of them. The first is the replicated one.  owns: *out is in the arena */
 trm_status trmi_shard_strategies(const trm_graph *graph, const trmi_op *op, const trmi_mesh *mesh,

@@ -1,7 +1,7 @@
-/* comm/ranks.h, for tests only: runs a body on n ranks, as threads or as forked processes, and
+/* tests/ranks.h, for tests only: runs a body on n ranks, as threads or as forked processes, and
  * gathers what went wrong. Bodies do not assert (they are not in cmocka's thread); they EXPECT. */
-#ifndef TRMI_COMM_RANKS_H
-#define TRMI_COMM_RANKS_H
+#ifndef TRMI_TESTS_RANKS_H
+#define TRMI_TESTS_RANKS_H
 
 #include "comm/rendezvous.h"
 #include "trireme/comm.h"

@@ -1,0 +1,84 @@
+/* What the planner predicts of a program's memory, against by how much a process grows. */
+#include "check.h"
+
+#include "exec/exec.h"
+#include "exec/exec_memory.h"
+
+#include "base/os.h"
+#include "base/sanitizers.h"
+#include "plan/sharding.h"
+
+#include <math.h>
+
+enum { SAMPLES = 64, WIDE = 1500, LAYERS = 3, OWN = 16 };
+
+static trm_node network(trm_graph *g) {
+    static const char *const names[LAYERS] = {"w0", "w1", "w2"};
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(SAMPLES, WIDE));
+    for (int i = 0; i < LAYERS; i++) {
+        trm_node w = trm_parameter(g, names[i], trm_shape_of(WIDE, WIDE), TRM_INIT_NORMAL_001);
+        x = trm_relu(g, trm_linear(g, x, w, TRM_NO_NODE));
+    }
+    return trm_reduce_mean(g, x, NULL, 0, false);
+}
+
+static void grows_as_predicted(void **state) {
+    (void)state;
+#if TRMI_ADDRESS_SANITIZER || TRMI_THREAD_SANITIZER
+    print_message("[  note  ] skipped: a sanitizer keeps memory of its own\n");
+    skip();
+#endif
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    trmi_os_trim();
+    int64_t before = trmi_os_own_bytes();
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    const trm_exec_options options = {.loss = network(g), .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .threads = 1,
+                                     .tuning_file = ""}; /* what else this machine has measured takes memory, too */
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_tensor x;
+    CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
+    for (int i = 0; i < SAMPLES * WIDE; i++) {
+        ((float *)x.data)[i] = (float)(i % 7);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+        CHECK_OK(trm_exec_update(exec, 1e-3, &err), err);
+    }
+    double grown = (double)(trmi_os_own_bytes() - before), predicted = (double)trmi_program_resident(exec->program, 1, 1, false);
+    print_message("[  note  ] grew by %.2f MB, predicted %.2f MB\n", grown / 1e6, predicted / 1e6);
+    assert_true(fabs(predicted / grown - 1) < 0.07);
+    trm_exec_destroy(exec);
+    trm_graph_destroy(g);
+}
+
+/* A batch that every rank feeds whole is a rank's memory, too. */
+static void fed_batches_count(void **state) {
+    (void)state;
+    char name[] = "x";
+    trmi_buffer buffers[2] = {{.name = NULL}, {.name = name, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {SAMPLES / 4, OWN}}}};
+    trmi_shard_leaf leaf = {.name = name, .global = {.rank = 2, .dim = {SAMPLES, OWN}}};
+    int32_t inputs[1] = {1};
+    trm_program p = {.buffers = buffers, .buffers_count = 2, .inputs = inputs, .inputs_count = 1, .leaves = &leaf, .leaves_count = 1};
+    assert_int_equal(trmi_program_fed_bytes(&p, 4, false), SAMPLES * OWN * 4);
+    assert_int_equal(trmi_program_fed_bytes(&p, 4, true), SAMPLES * OWN * 4 + SAMPLES * OWN);
+    p.leaves_count = 0;
+    assert_int_equal(trmi_program_fed_bytes(&p, 4, false), 0);
+}
+
+static void shared_memory_is_whole_pages(void **state) {
+    (void)state;
+    trm_program p = {.arena_bytes = {0}};
+    p.arena_bytes[TRMI_ARENA_PARAM] = 5000;
+    assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 8192);
+    p.arena_bytes[TRMI_ARENA_PARAM] = (4 << 20) + 1;
+    assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 6 << 20);
+    assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_GRAD, true), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(grows_as_predicted), cmocka_unit_test(fed_batches_count),
+                                       cmocka_unit_test(shared_memory_is_whole_pages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+/* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again does not wait for
+ * them. A record says where a worker went; its last one counts. The file goes with the job. */
+#include "ps/server.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+enum { AWAY_BYTES_MAX = 64 << 20 };
+
+typedef struct away_record {
+    uint32_t worker, incarnation;
+    uint32_t away;
+    uint32_t check; /* of the others */
+} away_record;
+
+static uint32_t check_of(const away_record *r) { return (uint32_t)XXH3_64bits(r, offsetof(away_record, check)); }
+
+static void away_path(const trm_ps_server *server, char path[400]) {
+    snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
+}
+
+static trm_status replay(trm_ps_server *server, const char *path, trmi_away_see see, trm_error *err) {
+    uint8_t *data;
+    size_t bytes, keep = 0;
+    TRMI_TRY(trmi_os_read_file(path, AWAY_BYTES_MAX, &data, &bytes, err));
+    for (away_record r; keep + sizeof r <= bytes; keep += sizeof r) {
+        memcpy(&r, data + keep, sizeof r);
+        if (r.check != check_of(&r)) {
+            break; /* torn */
+        }
+        see(server, r.worker, r.incarnation, r.away != 0);
+    }
+    trmi_free(data);
+    return truncate(path, (off_t)keep) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+}
+
+trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
+    char path[400];
+    server->away_fd = -1;
+    if (server->options.folder == NULL) {
+        return TRM_OK;
+    }
+    away_path(server, path);
+    if (access(path, F_OK) == 0) {
+        TRMI_TRY(replay(server, path, see, err));
+    }
+    server->away_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return server->away_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot open", path);
+}
+
+void trmi_server_away_close(trm_ps_server *server) {
+    char path[400];
+    if (server->options.folder == NULL || server->away_fd < 0) {
+        return;
+    }
+    close(server->away_fd);
+    server->away_fd = -1;
+    if (atomic_load(&server->stop_asked)) { /* whoever continues the job brings all its workers */
+        away_path(server, path);
+        unlink(path);
+    }
+}
+
+void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
+    if (w->away == away) {
+        return;
+    }
+    w->away = away;
+    away_record r = {.worker = w->worker, .incarnation = w->incarnation, .away = away};
+    trm_error err;
+    r.check = check_of(&r);
+    if (server->away_fd >= 0 && trmi_os_write_all(NULL, server->away_fd, &r, sizeof r, "away log", &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u", server->options.server,
+                 err.message, w->worker);
+    }
+}

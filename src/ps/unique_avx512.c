@@ -1,0 +1,82 @@
+/* Sixteen look-ups at a time. */
+#if defined(__AVX512F__)
+#include "ps/unique.h"
+
+#include <immintrin.h>
+
+/* Eight places, before the mask. */
+static __m512i product(__m512i key) {
+    return _mm512_srli_epi64(_mm512_mullo_epi64(key, _mm512_set1_epi64((long long)TRMI_UNIQUE_FACTOR)), 32);
+}
+
+static __m512i iota(void) { return _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0); }
+
+/* The low 32 bits of twice eight numbers. */
+static __m512i narrow(__m512i low, __m512i high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(low)), _mm512_cvtepi64_epi32(high), 1);
+}
+
+static __mmask16 lanes(int64_t left) { return left >= 16 ? 0xFFFF : (__mmask16)((1u << left) - 1); }
+
+static int64_t meet(const trmi_lookups *l) {
+    const int64_t count = l->count;
+    const __m512i mask = _mm512_set1_epi32((int32_t)l->mask), step = _mm512_set1_epi32(16);
+    __m512i index = iota();
+    for (int64_t i = 0; i < count; i += 16, index = _mm512_add_epi32(index, step)) {
+        const __mmask16 m = lanes(count - i);
+        __m512i low = _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i);
+        __m512i high = _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8);
+        __m512i place = _mm512_and_si512(narrow(product(low), product(high)), mask);
+        _mm512_mask_storeu_epi32(l->inverse + i, m, place);
+        _mm512_mask_i32scatter_epi32(l->map, m, place, index, 4); /* of equal places the last one stays */
+    }
+    int64_t left = 0;
+    index = iota();
+    for (int64_t i = 0; i < count; i += 16, index = _mm512_add_epi32(index, step)) {
+        const __mmask16 m = lanes(count - i);
+        __m512i place = _mm512_maskz_loadu_epi32(m, l->inverse + i);
+        __m512i last = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), m, place, l->map, 4);
+        _mm512_mask_storeu_epi32(l->inverse + i, m, last);
+        __m512i low = _mm512_i32gather_epi64(_mm512_castsi512_si256(last), l->keys, 8);
+        __m512i high = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(last, 1), l->keys, 8);
+        __mmask8 other_low = _mm512_mask_cmpneq_epi64_mask((__mmask8)m, low, _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i));
+        __mmask8 other_high = _mm512_mask_cmpneq_epi64_mask(
+            (__mmask8)(m >> 8), high, _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8));
+        __mmask16 other = (__mmask16)(other_low | other_high << 8);
+        _mm512_storeu_si512(l->left + left, _mm512_maskz_compress_epi32(other, index));
+        left += __builtin_popcount(other);
+    }
+    return left;
+}
+
+static uint32_t number(const trmi_lookups *l, uint32_t first) {
+    const int64_t count = l->count;
+    const __m512i step = _mm512_set1_epi32(16);
+    __m512i index = iota();
+    uint32_t next = 0;
+    for (int64_t i = 0; i < count; i += 16, index = _mm512_add_epi32(index, step)) {
+        const __mmask16 m = lanes(count - i);
+        __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);
+        __mmask16 own = _mm512_mask_cmpeq_epi32_mask(m, inverse, index);
+        __m512i numbers = _mm512_add_epi32(_mm512_set1_epi32((int32_t)(first + next)), iota());
+        _mm512_storeu_si512(l->number + i, _mm512_maskz_expand_epi32(own, numbers));
+        __m512i low = _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i);
+        __m512i high = _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8);
+        _mm512_storeu_si512(l->distinct + next, _mm512_maskz_compress_epi64((__mmask8)own, low));
+        next += (uint32_t)__builtin_popcount((__mmask8)own);
+        _mm512_storeu_si512(l->distinct + next, _mm512_maskz_compress_epi64((__mmask8)(own >> 8), high));
+        next += (uint32_t)__builtin_popcount(own >> 8);
+    }
+    for (int64_t i = 0; i < count; i += 16) {
+        const __mmask16 m = lanes(count - i);
+        __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);
+        _mm512_mask_storeu_epi32(l->inverse + i, m,
+                                 _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), m, inverse, l->number, 4));
+    }
+    return next;
+}
+
+const trmi_unique_kernels trmi_unique_avx512 = {meet, number};
+#else
+typedef int trmi_not_empty;
+#endif

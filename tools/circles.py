@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""No circles of calls between files: what stands in one is read, tested and changed together.
+
+Usage: circles.py ROOT BUILD        ROOT/tools/circles.known names the files that may still stand in one
+
+A file points at another when its object takes a name that the other's defines (nm). Files of a strongly connected part
+of that graph call each other in a circle. The way out is mostly one of two: what both need goes into a file below
+them, or the lower one is handed what it calls (a function and its context).
+"""
+import collections
+import os
+import re
+import subprocess
+import sys
+
+
+def objects(build):
+    """The objects of the library and the program, by source: {'exec/update.c': path}."""
+    found = {}
+    for target in ('trireme_objects', 'trireme'):
+        top = os.path.join(build, 'CMakeFiles', target + '.dir', 'src')
+        for folder, _, names in os.walk(top):
+            for name in names:
+                if name.endswith('.c.o'):
+                    path = os.path.join(folder, name)
+                    found.setdefault(os.path.relpath(path, top)[:-2], path)
+    return found
+
+
+def calls(found, root):
+    """{file: {file it calls: [names]}}, of those whose source is still there (builds keep objects of moved files)."""
+    found = {k: v for k, v in found.items() if os.path.exists(os.path.join(root, 'src', k))}
+    by_path = {path: source for source, path in found.items()}
+    text = subprocess.run(['nm', '-A'] + sorted(by_path), capture_output=True, text=True, check=True).stdout
+    home, wanted = {}, collections.defaultdict(set)
+    for line in text.splitlines():
+        path, rest = line.split(':', 1)
+        kind, name = rest.split()[-2:]
+        if kind == 'U':
+            wanted[by_path[path]].add(name)
+        elif kind in 'TDRBCVW':
+            home[name] = by_path[path]
+    graph = {source: collections.defaultdict(list) for source in found}
+    for source, names in wanted.items():
+        for name in sorted(names):
+            if re.match('trmi?_|app_', name) and home.get(name, source) != source:
+                graph[source][home[name]].append(name)
+    return graph
+
+
+def circles(graph):
+    """The strongly connected parts of more than one file (Tarjan)."""
+    index, low, stack, parts = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in graph[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            at = stack.index(v)
+            if len(stack) - at > 1:
+                parts.append(set(stack[at:]))
+            del stack[at:]
+
+    sys.setrecursionlimit(10 * len(graph) + 1000)
+    for v in sorted(graph):
+        if v not in index:
+            visit(v)
+    return parts
+
+
+def shortest(graph, part, start):
+    """The shortest circle through a file of a part."""
+    came, queue = {}, collections.deque([start])
+    while queue:
+        v = queue.popleft()
+        for w in sorted(graph[v]):
+            if w == start:
+                path = [v]
+                while path[-1] != start:
+                    path.append(came[path[-1]])
+                return path[::-1] + [start]
+            if w in part and w not in came:
+                came[w] = v
+                queue.append(w)
+    return []
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    root, build = sys.argv[1:]
+    known = set()
+    with open(os.path.join(root, 'tools', 'circles.known'), encoding='utf-8') as f:
+        for line in f:
+            known.update(line.split('#')[0].split())
+    found = objects(build)
+    if not found:
+        sys.exit(f'{build}: no objects of the library; build it first')
+    graph = calls(found, root)
+    parts = circles(graph)
+    standing = set().union(*parts)
+    for source in sorted(known - standing):
+        print(f"src/{source}: in no circle any more: take it off tools/circles.known")
+    new = sorted(standing - known)
+    shown = set()
+    for source in new:
+        part = next(p for p in parts if source in p)
+        path = shortest(graph, part, source)
+        if frozenset(path) in shown:
+            continue
+        shown.add(frozenset(path))
+        print(f'src/{source}: calls come back to it (the circle has {len(part)} files in all):')
+        for a, b in zip(path, path[1:]):
+            print(f'    {a} -> {b}: {" ".join(graph[a][b][:4])}')
+    rooms = collections.Counter(s.split('/')[0] for s in standing)
+    print(f'{len(graph)} files; in circles:', ', '.join(f'{r} {n}' for r, n in sorted(rooms.items())) or 'none')
+    sys.exit(1 if new else 0)
+
+
+if __name__ == '__main__':
+    main()
