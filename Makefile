@@ -3,6 +3,10 @@ BUILD ?= build/release
 DATA ?=
 JOBS ?= $(shell nproc)
 
+configure = mkdir -p $(dir $(BUILD)) && \
+	{ cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }; }
+compile = cmake --build --preset release -j$(JOBS)
+
 .PHONY: all deps build train test asan tsan install clean format
 
 all: build
@@ -10,13 +14,10 @@ all: build
 deps:
 	@tools/deps.sh build
 
-$(BUILD)/CMakeCache.txt: | deps
-	@cmake --preset release -DCMAKE_INSTALL_PREFIX=$(or $(PREFIX),/usr/local) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-
+# All but the tests: the program, the library, plug-ins, examples.
 build: deps
-	@mkdir -p $(dir $(BUILD))
-	@cmake --preset release $(if $(PREFIX),-DCMAKE_INSTALL_PREFIX=$(PREFIX)) > $(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@cmake --build --preset release -j$(JOBS) -- --no-print-directory -s
+	@$(configure)
+	@$(compile) --target product -- --no-print-directory -s
 
 # ResNet-50 at 32x32, an epoch and an evaluation, in under five minutes on 2 cores.
 train: build
@@ -25,7 +26,8 @@ train: build
 # All tests, in under ten minutes on 2 cores.
 test:
 	@tools/deps.sh test
-	@$(MAKE) --no-print-directory build
+	@$(configure)
+	@$(compile) -- --no-print-directory -s
 	@ctest --test-dir $(BUILD) --output-on-failure -j$(JOBS)
 
 # All tests under the address and undefined-behaviour sanitizers, or under the thread sanitizer (ROOMS="comm ps" for some).

@@ -1,5 +1,6 @@
 # Engines that need a library of their own: shared objects that trm_comm_create loads when asked for.
 # They call nothing of libtrireme, so they link to nothing of it.
+set(TRIREME_PLUGINS "")
 pkg_check_modules(UCX IMPORTED_TARGET ucx)
 set(TRIREME_UCX_TEXT "not found (engine ucx is left out)")
 if(UCX_FOUND)
@@ -11,6 +12,7 @@ if(UCX_FOUND)
   target_compile_options(trireme_comm_ucx PRIVATE -Wall -Wextra -Wshadow -Wstrict-prototypes)
   target_link_libraries(trireme_comm_ucx PRIVATE PkgConfig::UCX)
   install(TARGETS trireme_comm_ucx LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+  list(APPEND TRIREME_PLUGINS trireme_comm_ucx)
   set(TRIREME_UCX_TEXT "${UCX_VERSION}, plug-in trireme_comm_ucx.so")
 endif()
 
@@ -41,6 +43,7 @@ foreach(compiler mpicc.openmpi mpicc.mpich mpicc)
     COMMENT "plug-in for ${mpi_family}" VERBATIM)
   add_custom_target(trireme_comm_mpi_${mpi_family} ALL DEPENDS ${mpi_plugin})
   install(PROGRAMS ${mpi_plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/trireme)
+  list(APPEND TRIREME_PLUGINS trireme_comm_mpi_${mpi_family})
   list(APPEND TRIREME_MPI_TEXT "trireme_comm_mpi_${mpi_family}.so")
 endforeach()
 if(NOT TRIREME_MPI_TEXT)

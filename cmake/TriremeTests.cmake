@@ -1,5 +1,4 @@
 # One program per *_test.c, beside the code (src/) or across rooms (tests/). Each is one CTest.
-pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 
 # Seconds that a test may take: a sanitizer makes it several times slower.
 set(TEST_SECONDS 600)

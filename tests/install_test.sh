@@ -48,3 +48,12 @@ fi
 "$folder/inst/bin/trireme" version > /dev/null
 man -l "$folder/inst/share/man/man1/trireme.1" > /dev/null 2>&1 || true
 test -f "$folder/inst/share/man/man3/libtrireme.3"
+# Where there is no cmocka all but the tests is built: `make train` is a user's first command.
+mkdir "$folder/packages"
+for place in $(pkg-config --variable pc_path pkg-config | tr ':' ' '); do
+    find "$place" -name '*.pc' ! -name cmocka.pc -exec ln -sf {} "$folder/packages" \; 2> /dev/null || true
+done
+PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR=$folder/packages cmake -S "$TRIREME_SOURCE" -B "$folder/bare" > "$folder/bare.log" 2>&1 ||
+    { cat "$folder/bare.log"; exit 1; }
+grep -q "no cmocka" "$folder/bare.log"
+cmake --build "$folder/bare" --target help | grep -q product
