@@ -64,10 +64,14 @@ events = [json.loads(l) for l in open("folders.json")]
 losses = [e["loss"] for e in events if e["event"] == "step"]
 assert len(losses) == 9 and min(losses[6:]) < losses[0], losses' || fail "training on folders: $(cat folders.json)"
 
+# ---- told although there are fewer than a batch
+"$trireme" data info folders > out 2> err && grep -q "train: 24 samples" out && grep -q "test: 8 samples" out &&
+    grep -q "an epoch has no batch" err || fail "data info of a few images: $(cat out err)"
+
 # ---- damaged: the file, and the record, are named
 cp -r folders cut && head -c 900 folders/train/dark/0.png > cut/train/dark/0.png
 # shellcheck disable=SC2086
-fails 3 "train/dark/0.png" train lenet --data cut $learn 2
+fails 3 "cut/train/dark/0.png" train lenet --data cut $learn 2
 cp -r records flipped && printf 'XXXX' | dd of=flipped/train-00001-of-00002 bs=1 seek=500 conv=notrunc 2> /dev/null
 # shellcheck disable=SC2086
 fails 3 "flipped/train-00001-of-00002" train lenet --data flipped $learn 1000
@@ -81,6 +85,6 @@ if [ -n "$jpeg" ]; then
     cp "$jpeg" broken/val/one/1.jpeg
     { head -c 2 "$jpeg"; head -c 4000 /dev/zero; } > broken/train/two/5.jpeg
     # shellcheck disable=SC2086
-    fails 3 "train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
+    fails 3 "broken/train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
 fi
 exit $failed

@@ -47,6 +47,13 @@ static trm_status describe_part(const app_context *app, const char *name, trm_us
                                 trm_error *err) {
     trm_dataset *data;
     trm_status status = app_dataset(app, usage, usage != TRM_USAGE_TEST, &data, err);
+    if (status == TRM_INVALID && usage != TRM_USAGE_TEST) { /* fewer samples than a batch, and training drops the rest */
+        trm_error untrainable = *err;
+        status = app_dataset(app, usage, false, &data, err);
+        if (status == TRM_OK) {
+            app_warn("not to be trained like this: %s", untrainable.message);
+        }
+    }
     if (status != TRM_OK) {
         return status;
     }

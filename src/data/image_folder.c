@@ -189,8 +189,16 @@ static trm_status list(folder *set, trm_usage usage, trm_error *err) {
     return usage == TRM_USAGE_TRAIN ? TRM_OK : add_tree(set, test, err);
 }
 
+/* The whole path; of a long one its end, which tells which image it is. */
 static void place(const trmi_source *source, int64_t index, char *text, size_t size) {
-    snprintf(text, size, "%s", ((const folder *)source)->images[index].path + 1);
+    const folder *set = (const folder *)source;
+    const char *path = set->images[index].path;
+    size_t root = strlen(set->root), below = strlen(path);
+    if (root + below < size) {
+        snprintf(text, size, "%s%s", set->root, path);
+    } else {
+        snprintf(text, size, "...%s", below + 4 <= size ? path : path + (below + 4 - size));
+    }
 }
 
 static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t index,
