@@ -114,7 +114,7 @@ cp -r "$work/a" "$work/damaged"
 printf 'XXXX' | dd of="$work/damaged/ckpt-36/model.safetensors" bs=1 seek=4000 conv=notrunc 2> /dev/null
 # shellcheck disable=SC2086
 out=$("$trireme" eval lenet $data --checkpoint "$work/damaged" --json 2> "$work/err") || fail "eval beside a damaged checkpoint: $(cat "$work/err")"
-grep -q "ckpt-36" "$work/err" || fail "the damaged checkpoint is not named: $(cat "$work/err")"
+[ "$(grep -c "ckpt-36: damaged" "$work/err")" = 1 ] || fail "the damaged checkpoint is not named once: $(cat "$work/err")"
 train --output "$work/damaged" --resume --quiet > /dev/null 2>&1 || fail "resume beside a damaged checkpoint"
 same "$work/a" "$work/damaged" 36
 rm -rf "$work/only" && mkdir "$work/only" && cp -r "$work/a/ckpt-36" "$work/only/"

@@ -83,11 +83,12 @@ typedef struct trm_inspect_options {
     bool json;
     const trm_recogniser *more; /* tried before the built-in ones */
     int64_t more_count;
+    const char *other_kinds; /* what the caller knows besides, for the sentence when nothing fits; NULL = nothing */
 } trm_inspect_options;
 
 /* Recognises `path` by content and describes it: safetensors, a checkpoint or a directory of them,
- * event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch. errors  TRM_INVALID when nothing fits,
- * naming what was tried; TRM_CORRUPT with the first fault */
+ * event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch. errors  TRM_CORRUPT when nothing fits,
+ * naming what was tried, or with the first fault */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
 

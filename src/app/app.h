@@ -149,10 +149,9 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
                                        bool evaluation_only, app_network *network, trm_model **out,
                                        trm_error *err);
 
-/* Takes stem, classes and image size from the checkpoint's description where flags do not give
- * them. INVALID when it is of another model. */
-TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, const char *path,
-                                   trm_error *err);
+/* Takes stem, classes and image size from the description of --checkpoint where flags do not give them; a directory of
+ * checkpoints becomes the newest sound one in it, for all that follows. INVALID when it is of another model. */
+TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
 enum { APP_DESCRIPTION_BYTES = 4096 };
 /* The options of such a model; `description` (APP_DESCRIPTION_BYTES) must live as long as they are used. */
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,

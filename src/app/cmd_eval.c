@@ -14,7 +14,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "eval needs --data: a directory, or synth");
     }
-    if ((status = app_recall(app, name, o->checkpoint, err)) != TRM_OK) {
+    if ((status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }
     app_settle_data(app);

@@ -25,7 +25,7 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
     if (o->checkpoint == NULL || o->to == NULL || o->output == NULL) {
         return app_fail(err, TRM_INVALID, "export needs --checkpoint, --to and --output");
     }
-    trm_status status = app_recall(app, app->parsed.arguments[0], o->checkpoint, err);
+    trm_status status = app_recall(app, app->parsed.arguments[0], err);
     if (status == TRM_OK) {
         status = weights_model(app, data, network, model, err);
     }

@@ -110,7 +110,7 @@ int app_run_inspect(app_context *app) {
         app->parsed.arguments[0] = folder;
         return app_run_ps_inspect(app);
     }
-    const trm_inspect_options options = {.json = app_out.json};
+    const trm_inspect_options options = {.json = app_out.json, .other_kinds = "rank table, plan, tables of servers"};
     trm_status status = trm_inspect(path, &options, print_line, NULL, &err);
     return status == TRM_OK ? 0 : app_report(&err);
 }

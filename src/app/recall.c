@@ -13,8 +13,10 @@ static void recall_int(const app_context *app, const json_t *root, const char *k
     }
 }
 
-trm_status app_recall(app_context *app, const char *name, const char *path, trm_error *err) {
+trm_status app_recall(app_context *app, const char *name, trm_error *err) {
+    static char found[4096];
     trm_checkpoint *checkpoint;
+    const char *path = app->o.checkpoint;
     size_t length = strlen(path);
     if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
         return TRM_OK;
@@ -40,6 +42,10 @@ trm_status app_recall(app_context *app, const char *name, const char *path, trm_
     recall_int(app, root, "image_size", "image-size", &o->image_size);
     if (status == TRM_OK) {
         status = app_click_recall(app, trm_checkpoint_info_of(checkpoint)->config_json, err);
+    }
+    if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
+        snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
+        o->checkpoint = found;
     }
     json_decref(root);
     trm_checkpoint_close(checkpoint);

@@ -234,8 +234,11 @@ static trm_status unknown(const trm_probe *probe, const trm_inspect_options *opt
     for (int64_t i = 0; (row = row_at(options, i)) != NULL; i++) {
         trmi_text_printf(&kinds, "%s%s", i > 0 ? ", " : "", row->kind);
     }
+    if (options != NULL && options->other_kinds != NULL) {
+        trmi_text_printf(&kinds, ", %s", options->other_kinds);
+    }
     trm_status status =
-        TRMI_FAIL(err, TRM_INVALID, "%s: %s, none of: %s", trmi_path_tail(probe->path),
+        TRMI_FAIL(err, TRM_CORRUPT, "%s: %s, none of: %s", trmi_path_tail(probe->path),
                   probe->is_directory ? "a directory"
                   : probe->bytes == 0 ? "empty"
                                       : "unknown content",
