@@ -123,7 +123,7 @@ typedef struct trm_comm_options {
     double timeout_seconds;  /* an operation fails after this; default 120 */
     double report_seconds;   /* a warning names operation and ranks after this; default 30 */
     size_t staging_bytes;    /* per rank, for buffers that are not shared; default 1 MB */
-    int32_t spin_microseconds; /* before a waiting rank sleeps; default 50 (ranks > CPUs: yielding meanwhile); -1 off */
+    int32_t spin_microseconds; /* before a waiting rank sleeps, at most; default 200 (ranks > CPUs: yielding meanwhile); -1 off */
     bool no_direct;          /* tests: never touch peers' buffers, always stage */
     uint64_t sim_seed;       /* engine "sim" */
     const char *name;        /* for reports; default "world" */

@@ -30,7 +30,7 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     o->timeout_seconds = o->timeout_seconds > 0 ? o->timeout_seconds : 120;
     o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
     o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
-    o->spin_microseconds = o->spin_microseconds == 0 ? 50 : o->spin_microseconds;
+    o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
     o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
 }
 

@@ -113,6 +113,7 @@ typedef struct trmi_shm_head {
 typedef struct trmi_shm_line {
     _Alignas(128) _Atomic uint64_t phase;
     _Atomic uint32_t left; /* 1: the rank has destroyed its communicator */
+    _Atomic int32_t cpu;   /* where the rank ran some events ago */
     _Alignas(64) _Atomic uint32_t mail;
     _Atomic uint32_t mail_sleeping;
 } trmi_shm_line;
