@@ -168,20 +168,17 @@ static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double dead
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         trm_ps_batch *batch = client->batches[i];
-        if (batch != NULL && batch->pulling && !batch->answered[peer->number]) {
-            TRMI_TRY(trmi_batch_ask(batch, peer, deadline, err));
+        if (batch != NULL) {
+            TRMI_TRY(trmi_batch_ask_again(batch, peer, deadline, err));
         }
     }
     return TRM_OK;
 }
 
 static void drop_connection(trm_ps_client *client, trmi_peer *peer) {
-    /* Answers lie in the channel's memory: they are asked for again. */
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        trm_ps_batch *batch = client->batches[i];
-        if (batch != NULL && batch->answered[peer->number] && batch->kept[peer->number] == NULL) {
-            batch->answers[peer->number] = (trmi_message){0};
-            batch->answered[peer->number] = false;
+        if (client->batches[i] != NULL) {
+            trmi_batch_forget(client->batches[i], peer);
         }
     }
     if (peer->channel != NULL) {
@@ -272,10 +269,8 @@ static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_head
         push_answered(client, peer, header, &note, &err);
     } else if (header->flags == TRMI_PS_PULL) {
         for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-            trm_ps_batch *batch = client->batches[i];
-            if (batch != NULL && batch->request == header->sequence) {
-                batch->err = err;
-                batch->answered[peer->number] = true;
+            if (client->batches[i] != NULL) {
+                trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
     } else if (header->sequence == client->order) {
@@ -299,9 +294,8 @@ static void take(trm_ps_client *client, trmi_peer *peer, trmi_message *m) {
     if (trmi_ps_decode_header(m->data, m->bytes, &header, NULL) == TRM_OK) {
         if (header.kind == TRMI_PS_ROWS) {
             for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-                trm_ps_batch *batch = client->batches[i];
-                if (batch != NULL && batch->request == header.sequence && batch->pulling) {
-                    trmi_batch_answer(batch, peer, &header, m);
+                if (client->batches[i] != NULL && m->block != NULL) {
+                    trmi_batch_answer(client->batches[i], peer, &header, m);
                 }
             }
         } else if (header.kind == TRMI_PS_DONE) {
@@ -328,9 +322,8 @@ static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, doubl
         }
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        const trm_ps_batch *batch = client->batches[i];
-        if (batch != NULL && batch->pulling && !batch->answered[peer->number] &&
-            now - batch->asked[peer->number] > client->options.retry_seconds) {
+        double since = client->batches[i] == NULL ? 0 : trmi_batch_owed_since(client->batches[i], peer);
+        if (since > 0 && now - since > client->options.retry_seconds) {
             return true;
         }
     }
@@ -343,8 +336,7 @@ static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
         owed |= peer->pending[i].sequence != 0;
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        const trm_ps_batch *batch = client->batches[i];
-        owed |= batch != NULL && batch->pulling && !batch->answered[peer->number];
+        owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
     }
     return owed;
 }

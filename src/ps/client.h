@@ -1,7 +1,9 @@
 /* ps/client.h: a worker's side.
  *
  *   batch: lookups --dedup--> unique keys --arrange--> sections per server, shard and table
- *   pull:  sections out, values back, scattered to every lookup
+ *   pull:  sections out, values back, scattered to every lookup; a large one in parts of whole tables:
+ *            worker  dedup 1 | dedup 2 | dedup 3 | scatter 1 | scatter 2 | scatter 3
+ *            server            read 1  | read 2    | read 3
  *   push:  gradients of equal keys summed into a message, which is kept until it is answered
  *
  * No threads: messages are taken in whenever the caller waits for something. */
@@ -11,7 +13,7 @@
 #include "ps/channel.h"
 #include "ps/server.h"
 
-enum { TRMI_PUSHES_AHEAD_MAX = 32, TRMI_BATCHES_MAX = 16 };
+enum { TRMI_PUSHES_AHEAD_MAX = 32, TRMI_BATCHES_MAX = 16, TRMI_PARTS_MAX = 8 };
 
 /* A push that is not answered. */
 typedef struct trmi_pending {
@@ -33,7 +35,7 @@ typedef struct trmi_peer {
 /* Unique keys in order of (server, shard, table), those that `flag` selects. */
 typedef struct trmi_arrangement {
     uint64_t *keys;  /* [count] */
-    uint32_t *place; /* [uniques] where a key is in `keys` */
+    uint32_t *place; /* [uniques arranged] where a key is in `keys` */
     trmi_ps_section *sections;
     uint32_t *first; /* [servers + 1] sections of a server */
     int64_t count;
@@ -49,6 +51,7 @@ typedef struct trmi_slice {
     int64_t first; /* of its look-ups, in the batch's */
     int64_t next;  /* slice of the same table, -1 = none */
     bool is_first; /* of its table */
+    int32_t part;
 } trmi_slice;
 
 enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4 };
@@ -73,6 +76,24 @@ typedef struct trmi_unique_scratch {
         last_capacity, distinct_capacity;
 } trmi_unique_scratch;
 
+/* A server's answer to a part. */
+typedef struct trmi_reply {
+    bool here;
+    trmi_message message; /* where it lies in the channel */
+    uint8_t *kept;        /* out of the channel's way, NULL = there */
+    double asked;         /* when */
+} trmi_reply;
+
+/* Tables that are asked for together, while the keys of the next part are still being searched. */
+typedef struct trmi_part {
+    int64_t first, end; /* of the uniques */
+    trmi_arrangement pull;
+    uint64_t request; /* 0 = not asked yet */
+    bool done;        /* its rows are where they are wanted */
+    size_t bytes;     /* of the answers */
+    trmi_reply *replies; /* [servers] */
+} trmi_part;
+
 struct trm_ps_batch {
     trm_ps_client *client;
     trmi_slice *slices;
@@ -83,17 +104,15 @@ struct trm_ps_batch {
     const uint8_t **value_of; /* [uniques] */
     float *sums;
     int64_t unique_count, unique_capacity, inverse_capacity, value_capacity, sum_capacity;
-    bool deduplicated;
+    uint8_t *hot; /* copies of cached rows: the cache may give their place away before they are wanted */
+    int64_t hot_bytes, hot_capacity;
+    bool cut;     /* into parts; no more slices */
     bool outside; /* of the order of batches: trm_ps_read */
-    trmi_arrangement pull, push;
+    trmi_part parts[TRMI_PARTS_MAX];
+    int32_t part_count, numbered, asked; /* parts: of the batch; whose keys have numbers; sent */
+    trmi_arrangement push;
     int64_t index; /* of the batch in this worker's life; -1 = none yet */
-    uint64_t request;
     bool pulling;
-    bool *answered;          /* [servers] */
-    trmi_message *answers;   /* [servers] */
-    uint8_t **kept;          /* [servers] answers out of the channel's way, NULL = none */
-    trmi_channel **answerer; /* [servers] whose the message is */
-    double *asked;           /* [servers] when */
     trm_error err;
 };
 
@@ -169,23 +188,35 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
 
 /* --- distinct keys (client_unique.c)
  * ----------------------------------------------------------------- */
-/* Numbers the distinct keys of a batch, once.   errors  NOMEM */
+/* Cuts the batch into parts, once.   errors  NOMEM */
+trm_status trmi_batch_cut(trm_ps_batch *batch, trm_error *err);
+/* Numbers the distinct keys of the next part. */
+void trmi_batch_number_part(trm_ps_batch *batch);
+/* Both, for all parts. */
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
 
 /* --- batches (client_batch.c)
  * ------------------------------------------------------------------------ */
-/* Sorts the uniques with `wanted & mask` equal to `match` by (shard, table): counting sort. */
-trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, uint32_t mask,
+/* Sorts the uniques from `first` to `end` with `wanted & mask` equal to `match` by (shard, table): counting sort. */
+trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end, uint32_t mask,
                               uint32_t match, trm_error *err);
 void trmi_batch_release(trm_ps_batch *batch);
+/* Gives the answers to a part back to their channels. */
+void trmi_part_release(trm_ps_client *client, trmi_part *part);
 
 /* --- pulls (client_pull.c)
  * --------------------------------------------------------------------------- */
-/* Sends a pull to one server (again). */
-trm_status trmi_batch_ask(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
-/* An answer has come; takes the message. */
+/* Sends what this server has been asked for and has not answered, again. */
+trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
+/* When the oldest pull was sent that this server owes an answer; 0 = it owes none. */
+double trmi_batch_owed_since(const trm_ps_batch *batch, const trmi_peer *peer);
+/* Its channel goes, and with it the answers that lie there. */
+void trmi_batch_forget(trm_ps_batch *batch, const trmi_peer *peer);
+/* An answer to one of the batch's pulls has come: takes the message. Others are left alone. */
 void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_header *header,
                        trmi_message *message);
+/* The same for a server's refusal. */
+void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t request, const trm_error *why);
 
 /* --- hot rows (client_cache.c)
  * ------------------------------------------------------------------------ */

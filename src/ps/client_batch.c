@@ -12,13 +12,13 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
     if (b != NULL) {
         b->client = client;
         b->index = -1;
-        b->answered = trmi_alloc(client->servers * sizeof *b->answered);
-        b->answers = trmi_alloc(client->servers * sizeof *b->answers);
-        b->kept = trmi_alloc(client->servers * sizeof *b->kept);
-        b->asked = trmi_alloc(client->servers * sizeof *b->asked);
     }
-    if (b == NULL || b->answered == NULL || b->answers == NULL || b->kept == NULL ||
-        b->asked == NULL) {
+    bool whole = b != NULL;
+    for (int p = 0; p < TRMI_PARTS_MAX && whole; p++) {
+        b->parts[p].replies = trmi_alloc(client->servers * sizeof(trmi_reply));
+        whole = b->parts[p].replies != NULL;
+    }
+    if (!whole) {
         trm_ps_batch_destroy(b);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
     }
@@ -33,17 +33,25 @@ static void free_arrangement(trmi_arrangement *a) {
     trmi_free(a->first);
 }
 
-/* Gives answers back to their channels; forgets the pull. */
+void trmi_part_release(trm_ps_client *client, trmi_part *part) {
+    for (uint32_t s = 0; s < client->servers && part->replies != NULL; s++) {
+        trmi_reply *reply = &part->replies[s];
+        trmi_channel *c = client->peers[s].channel;
+        if (reply->message.block != NULL && c != NULL) {
+            c->table->release(c, &reply->message);
+        }
+        reply->message = (trmi_message){0};
+        trmi_free(reply->kept);
+        reply->kept = NULL;
+    }
+}
+
+/* Gives all answers back; forgets the pull. */
 void trmi_batch_release(trm_ps_batch *b) {
     trm_ps_client *client = b->client;
-    for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_channel *c = client->peers[s].channel;
-        if (b->answers[s].block != NULL && c != NULL) {
-            c->table->release(c, &b->answers[s]);
-        }
-        b->answers[s] = (trmi_message){0};
-        trmi_free(b->kept[s]);
-        b->kept[s] = NULL;
+    for (int p = 0; p < TRMI_PARTS_MAX; p++) {
+        trmi_part_release(client, &b->parts[p]);
+        b->parts[p].request = 0;
     }
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         client->batches[i] = client->batches[i] == b ? NULL : client->batches[i];
@@ -55,10 +63,11 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     if (b == NULL) {
         return;
     }
-    if (b->answers != NULL && b->answered != NULL && b->kept != NULL) {
-        trmi_batch_release(b);
+    trmi_batch_release(b);
+    for (int p = 0; p < TRMI_PARTS_MAX; p++) {
+        free_arrangement(&b->parts[p].pull);
+        trmi_free(b->parts[p].replies);
     }
-    free_arrangement(&b->pull);
     free_arrangement(&b->push);
     free(b->slices);
     free(b->uniques);
@@ -72,17 +81,14 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->unique.last_of);
     free((void *)b->value_of);
     free(b->sums);
-    trmi_free(b->answered);
-    trmi_free(b->answers);
-    trmi_free(b->kept);
-    trmi_free(b->asked);
+    free(b->hot);
     trmi_free(b);
 }
 
 void trm_ps_batch_clear(trm_ps_batch *b) {
     trmi_batch_release(b);
     b->slice_count = b->lookups = b->unique_count = 0;
-    b->deduplicated = false;
+    b->cut = false;
     b->index = -1;
     b->err = (trm_error){0};
 }
@@ -96,7 +102,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
                          "most 2^31 keys a batch expected",
                          table, b->client->table_count, (long long)count, (long long)b->lookups);
     }
-    if (b->pulling || b->deduplicated) {
+    if (b->pulling || b->cut) {
         return TRMI_FAIL(err, TRM_INVALID, "the batch has been pulled: clear it first");
     }
     if (!trmi_grow((void **)&b->slices, &b->slice_capacity, b->slice_count + 1,
@@ -118,22 +124,22 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 /* ---- sections
  * ---------------------------------------------------------------------------------------- */
 
-trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, uint32_t mask, uint32_t match,
-                              trm_error *err) {
+trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end, uint32_t mask,
+                              uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
     size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
     uint32_t *start = trmi_alloc((groups + 1) * sizeof *start);
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
     if (start == NULL || a->first == NULL ||
-        !trmi_grow((void **)&a->keys, &a->key_capacity, b->unique_count, sizeof *a->keys) ||
-        !trmi_grow((void **)&a->place, &a->place_capacity, b->unique_count, sizeof *a->place) ||
+        !trmi_grow((void **)&a->keys, &a->key_capacity, end - first, sizeof *a->keys) ||
+        !trmi_grow((void **)&a->place, &a->place_capacity, end - first, sizeof *a->place) ||
         !trmi_grow((void **)&a->sections, &a->section_capacity, (int64_t)groups,
                    sizeof *a->sections)) {
         trmi_free(start);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
-                         (long long)b->unique_count);
+                         (long long)(end - first));
     }
-    for (int64_t u = 0; u < b->unique_count; u++) {
+    for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
     }
@@ -154,12 +160,12 @@ trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, uint32_t mas
         a->first[s + 1] += a->first[s];
     }
     a->count = start[groups];
-    for (int64_t u = 0; u < b->unique_count; u++) {
+    for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & mask) == match) {
             uint32_t at = start[x->shard * tables + x->table]++;
             a->keys[at] = x->key;
-            a->place[u] = at;
+            a->place[u - first] = at;
         }
     }
     trmi_free(start);

@@ -1,42 +1,80 @@
-/* Pulls: one request a server, and the rows from the answers to every look-up. */
+/* Pulls: one request a server and part of the batch, and the rows from the answers to every look-up. */
 #include "ps/client.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-static void look_in_cache(trm_ps_batch *b) {
+/* ---- hot rows
+ * -------------------------------------------------------------------------------------------- */
+
+static bool has_cache(const trm_ps_client *c) {
+    bool any = false;
+    for (uint32_t t = 0; t < c->table_count; t++) {
+        any |= c->caches[t] != NULL;
+    }
+    return any;
+}
+
+/* Rows that the cache has are copied: it may give their place to another batch's before this one is waited for. */
+static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
     int64_t oldest = b->index - c->options.cache_staleness;
-    for (int64_t u = 0; u < b->unique_count; u++) {
+    if (!has_cache(c)) {
+        return TRM_OK;
+    }
+    for (int64_t u = part->first; u < part->end; u++) {
         trmi_unique *x = &b->uniques[u];
         const uint8_t *row = (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
                                  ? trmi_cache_get(c->caches[x->table], x->key, oldest)
                                  : NULL;
-        if (row != NULL) {
-            x->wanted |= TRMI_CACHED;
-            b->value_of[u] = row;
-            c->stats.cached_keys++;
+        x->wanted &= ~(uint32_t)TRMI_CACHED;
+        if (row == NULL) {
+            continue;
+        }
+        int64_t bytes = c->widths[x->table] * (int64_t)trm_dtype_bytes(c->options.wire);
+        if (!trmi_grow((void **)&b->hot, &b->hot_capacity, b->hot_bytes + bytes, 1)) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch's hot rows");
+        }
+        memcpy(b->hot + b->hot_bytes, row, (size_t)bytes);
+        b->hot_bytes += bytes;
+        x->wanted |= TRMI_CACHED;
+        c->stats.cached_keys++;
+    }
+    return TRM_OK;
+}
+
+static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
+    trm_ps_client *c = b->client;
+    for (int64_t u = part->first; has_cache(c) && !b->outside && u < part->end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL && c->caches[x->table] != NULL) {
+            trmi_cache_put(c->caches[x->table], x->key, b->value_of[u], b->index);
         }
     }
 }
 
-trm_status trmi_batch_ask(trm_ps_batch *b, trmi_peer *peer, double deadline, trm_error *err) {
+/* ---- asking
+ * ---------------------------------------------------------------------------------------------- */
+
+/* Sends the pull of a part to one server (again). */
+static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
-    const trmi_arrangement *a = &b->pull;
+    const trmi_arrangement *a = &part->pull;
     uint32_t first = a->first[peer->number], count = a->first[peer->number + 1] - first;
     double left = deadline - trmi_os_now();
     trmi_ps_header header = {.kind = TRMI_PS_PULL,
                              .dtype = (uint16_t)c->options.wire,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
-                             .sequence = b->request,
+                             .sequence = part->request,
                              .clock = b->index,
                              .section_count = count,
                              .flags = c->reader || b->outside};
     header.extra[0] = c->joined;
     /* The server gives up first, and says for whom it waited. */
     header.extra[1] = (int64_t)((left > 0.6 ? left - 0.3 : left / 2) * 1e3);
-    b->asked[peer->number] = trmi_os_now();
+    part->replies[peer->number].asked = trmi_os_now();
     size_t bytes =
         trmi_ps_size(TRMI_PS_PULL, c->options.wire, a->sections + first, count, c->widths);
     trmi_ps_section *sections = trmi_alloc((count + 1) * sizeof *sections);
@@ -59,6 +97,98 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_peer *peer, double deadline, trm
     return status;
 }
 
+static bool is_owed(const trmi_part *part, const trmi_peer *peer) {
+    return part->request != 0 && !part->done && !part->replies[peer->number].here;
+}
+
+trm_status trmi_batch_ask_again(trm_ps_batch *b, trmi_peer *peer, double deadline, trm_error *err) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (is_owed(&b->parts[p], peer)) {
+            TRMI_TRY(ask(b, &b->parts[p], peer, deadline, err));
+        }
+    }
+    return TRM_OK;
+}
+
+double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_peer *peer) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (is_owed(&b->parts[p], peer)) {
+            return b->parts[p].replies[peer->number].asked;
+        }
+    }
+    return 0;
+}
+
+void trmi_batch_forget(trm_ps_batch *b, const trmi_peer *peer) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        trmi_reply *reply = &b->parts[p].replies[peer->number];
+        if (reply->message.block != NULL) {
+            reply->message = (trmi_message){0};
+            reply->here = false;
+        }
+    }
+}
+
+/* What the next part asks of which server, and how much will come back. */
+static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_part *part = &b->parts[b->asked];
+    if (b->numbered == b->asked) {
+        trmi_batch_number_part(b);
+    }
+    if (!b->outside) {
+        TRMI_TRY(look_in_cache(b, part, err));
+    }
+    TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end, TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL,
+                                err));
+    part->bytes = 0;
+    for (uint32_t i = 0; i < part->pull.first[c->servers]; i++) {
+        const trmi_ps_section *s = &part->pull.sections[i];
+        part->bytes += (size_t)s->count * (size_t)c->widths[s->table] * trm_dtype_bytes(c->options.wire);
+    }
+    part->request = ++c->next_request;
+    part->done = false;
+    for (uint32_t s = 0; s < c->servers; s++) {
+        /* A bound may have to be waited for even where no rows are wanted. */
+        bool nothing = part->pull.first[s] == part->pull.first[s + 1] && (c->mode == TRM_PS_ASYNC || b->asked > 0);
+        part->replies[s] = (trmi_reply){.here = nothing};
+    }
+    b->asked++;
+    return TRM_OK;
+}
+
+static trm_status ask_part(trm_ps_batch *b, double deadline, trm_error *err) {
+    trm_ps_client *c = b->client;
+    trmi_part *part = &b->parts[b->asked];
+    TRMI_TRY(prepare_part(b, err));
+    for (uint32_t s = 0; s < c->servers; s++) {
+        if (part->replies[s].here || c->peers[s].channel == NULL) {
+            continue; /* no channel: pull_wait mends the connection and asks again */
+        }
+        trm_status status = ask(b, part, &c->peers[s], deadline, err);
+        if (status != TRM_OK && status != TRM_PEER) {
+            return status;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Parts are asked for ahead as long as their answers have room where they come: a server that must wait for room takes
+ * no requests, and the next one could not be sent. */
+static trm_status ask_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
+    const size_t room = b->client->options.ring_bytes / 4;
+    for (;;) {
+        size_t under_way = 0;
+        for (int32_t p = 0; p < b->asked; p++) {
+            under_way += b->parts[p].done ? 0 : b->parts[p].bytes;
+        }
+        if (b->asked == b->part_count || under_way > room) {
+            return TRM_OK;
+        }
+        TRMI_TRY(ask_part(b, deadline, err));
+    }
+}
+
 trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
     if (b->pulling) {
@@ -71,94 +201,99 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     if (place == TRMI_BATCHES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
     }
-    TRMI_TRY(trmi_batch_deduplicate(b, err));
+    TRMI_TRY(trmi_batch_cut(b, err));
     if (!b->outside) {
         b->index = b->index < 0 ? c->next_batch++ : b->index;
-        look_in_cache(b);
     }
-    TRMI_TRY(trmi_batch_arrange(b, &b->pull, TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL, err));
-    c->stats.lookups += b->lookups;
-    c->stats.unique_keys += b->unique_count;
-    b->request = ++c->next_request;
+    b->asked = 0;
+    b->hot_bytes = 0;
     b->err = (trm_error){0};
     b->pulling = true;
     c->batches[place] = b;
-    double deadline = trmi_client_deadline(c);
-    for (uint32_t s = 0; s < c->servers; s++) {
-        /* A bound may have to be waited for even where no rows are wanted. */
-        b->answered[s] = b->pull.first[s] == b->pull.first[s + 1] && c->mode == TRM_PS_ASYNC;
+    trm_status status = ask_ahead(b, trmi_client_deadline(c), err);
+    if (status != TRM_OK) {
+        trmi_batch_release(b);
     }
-    for (uint32_t s = 0; s < c->servers; s++) {
-        if (b->answered[s]) {
-            continue;
-        }
-        trm_status status =
-            c->peers[s].channel == NULL ? TRM_PEER : trmi_batch_ask(b, &c->peers[s], deadline, err);
-        if (status != TRM_OK && status != TRM_PEER) {
-            trmi_batch_release(b);
-            return status;
-        }
-        /* TRM_PEER: pull_wait mends the connection and asks again. */
-    }
-    return TRM_OK;
+    return status;
 }
 
+/* ---- answers
+ * --------------------------------------------------------------------------------------------- */
+
 /* Copies an answer that will be wanted later: where it lies, it is in the way of others. */
-static void keep_answer(trm_ps_batch *b, int32_t server) {
-    trm_ps_client *c = b->client;
-    trmi_message *m = &b->answers[server];
+static void keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t server) {
+    trmi_reply *reply = &part->replies[server];
+    trmi_message *m = &reply->message;
     trmi_channel *channel = c->peers[server].channel;
     uint8_t *copy = m->block == NULL || channel == NULL ? NULL : trmi_alloc(m->bytes);
     if (copy == NULL) {
         return;
     }
     trmi_ps_header header;
-    uint32_t first = b->pull.first[server], last = b->pull.first[server + 1];
+    uint32_t first = part->pull.first[server], last = part->pull.first[server + 1];
     memcpy(copy, m->data, m->bytes);
     if (trmi_ps_decode_header(copy, m->bytes, &header, NULL) != TRM_OK ||
-        trmi_ps_decode_rows(copy, m->bytes, &header, c->widths, b->pull.sections + first,
+        trmi_ps_decode_rows(copy, m->bytes, &header, c->widths, part->pull.sections + first,
                             last - first, NULL) != TRM_OK) {
         trmi_free(copy); /* cannot be: it was decoded before */
         return;
     }
-    b->kept[server] = copy;
+    reply->kept = copy;
     channel->table->release(channel, m);
     *m = (trmi_message){0};
+}
+
+static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
+    for (int32_t p = 0; b->pulling && p < b->asked; p++) {
+        if (b->parts[p].request == request && !b->parts[p].done) {
+            return &b->parts[p];
+        }
+    }
+    return NULL;
+}
+
+void trmi_batch_refused(trm_ps_batch *b, const trmi_peer *peer, uint64_t request, const trm_error *why) {
+    trmi_part *part = part_of(b, request);
+    if (part != NULL) {
+        b->err = *why;
+        part->replies[peer->number].here = true;
+    }
 }
 
 void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *header,
                        trmi_message *m) {
     trm_ps_client *c = b->client;
-    uint32_t first = b->pull.first[peer->number], last = b->pull.first[peer->number + 1];
-    if (b->answered[peer->number]) {
-        return; /* the answer to a repetition: ours is here already */
+    trmi_part *part = part_of(b, header->sequence);
+    if (part == NULL || part->replies[peer->number].here) {
+        return; /* another batch's; or the answer to a repetition: ours is here already */
     }
-    b->answered[peer->number] = true;
+    trmi_reply *reply = &part->replies[peer->number];
+    uint32_t first = part->pull.first[peer->number], last = part->pull.first[peer->number + 1];
+    reply->here = true;
     trm_error err;
-    trmi_ps_section *sections = b->pull.sections + first;
     /* The decoder points values; keys stay. */
     if (header->dtype != c->options.wire ||
-        trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, sections, last - first, &err) !=
+        trmi_ps_decode_rows(m->data, m->bytes, header, c->widths, part->pull.sections + first, last - first, &err) !=
             TRM_OK) {
         TRMI_FAIL(&b->err, TRM_CORRUPT, "server %d answered a pull with something else",
                   peer->number);
         return;
     }
-    b->answers[peer->number] = *m;
+    reply->message = *m;
     *m = (trmi_message){0};
     if (c->reading && !b->outside) {
-        keep_answer(b, peer->number);
+        keep_answer(c, part, (uint32_t)peer->number);
     }
 }
 
-static void find_values(trm_ps_batch *b) {
+/* Where each distinct key's row is now: in an answer, or among the hot ones. */
+static trm_status find_values(trm_ps_batch *b, const trmi_part *part, size_t *hot, trm_error *err) {
     const trm_ps_client *c = b->client;
-    const trmi_arrangement *a = &b->pull;
+    const trmi_arrangement *a = &part->pull;
     size_t element = trm_dtype_bytes(c->options.wire);
     const uint8_t **by_place = trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
     if (by_place == NULL) {
-        TRMI_FAIL(&b->err, TRM_NOMEM, "no memory for a pull of %lld rows", (long long)a->count);
-        return;
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a pull of %lld rows", (long long)a->count);
     }
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
@@ -167,12 +302,17 @@ static void find_values(trm_ps_batch *b) {
             by_place[s->keys - a->keys + k] = s->values + (size_t)k * row;
         }
     }
-    for (int64_t u = 0; u < b->unique_count; u++) {
-        if ((b->uniques[u].wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL) {
-            b->value_of[u] = by_place[a->place[u]];
+    for (int64_t u = part->first; u < part->end; u++) {
+        const trmi_unique *x = &b->uniques[u];
+        if ((x->wanted & TRMI_CACHED) != 0) {
+            b->value_of[u] = b->hot + *hot;
+            *hot += (size_t)c->widths[x->table] * element;
+        } else if ((x->wanted & TRMI_WANT_PULL) != 0) {
+            b->value_of[u] = by_place[a->place[u - part->first]];
         }
     }
     trmi_free((void *)by_place);
+    return TRM_OK;
 }
 
 enum { ROWS_AHEAD = 12 };
@@ -198,13 +338,13 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
     }
 }
 
-static void scatter(trm_ps_batch *b) {
+static void scatter(trm_ps_batch *b, int32_t part) {
     const trm_ps_client *c = b->client;
-    const uint32_t *inverse = b->inverse;
-    for (int64_t s = 0; s < b->slice_count; s++, inverse += b->slices[s - 1].count) {
+    for (int64_t s = 0; s < b->slice_count; s++) {
         const trmi_slice *slice = &b->slices[s];
+        const uint32_t *inverse = b->inverse + slice->first;
         int32_t width = c->widths[slice->table];
-        if (slice->rows == NULL) {
+        if (slice->rows == NULL || slice->part != part) {
             continue;
         }
         if (c->options.wire != TRM_FLOAT32) {
@@ -219,43 +359,45 @@ static void scatter(trm_ps_batch *b) {
     }
 }
 
-static void fill_cache(trm_ps_batch *b) {
+/* Takes messages in until all servers have answered a part. */
+static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
-    for (int64_t u = 0; !b->outside && u < b->unique_count; u++) {
-        const trmi_unique *x = &b->uniques[u];
-        if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL &&
-            c->caches[x->table] != NULL) {
-            trmi_cache_put(c->caches[x->table], x->key, b->value_of[u], b->index);
+    for (uint32_t s = 0; s < c->servers; s++) {
+        while (!part->replies[s].here) {
+            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+            s = 0; /* from the first again: mending takes an answer away that was there */
         }
     }
+    if (b->err.status != TRM_OK && err != NULL) {
+        *err = b->err;
+    }
+    return (trm_status)b->err.status;
+}
+
+static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
+    trm_ps_client *c = b->client;
+    double deadline = trmi_client_deadline(c);
+    size_t hot = 0;
+    for (int32_t p = 0; p < b->part_count; p++) {
+        trmi_part *part = &b->parts[p];
+        TRMI_TRY(ask_ahead(b, deadline, err));
+        TRMI_TRY(wait_for_part(b, part, deadline, err));
+        TRMI_TRY(find_values(b, part, &hot, err));
+        scatter(b, p);
+        fill_cache(b, part);
+        part->done = true;
+        trmi_part_release(c, part);
+    }
+    c->stats.lookups += b->lookups;
+    c->stats.unique_keys += b->unique_count;
+    return TRM_OK;
 }
 
 trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
-    trm_ps_client *c = b->client;
     if (!b->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
-    double deadline = trmi_client_deadline(c);
-    trm_status status = TRM_OK;
-    for (uint32_t s = 0; s < c->servers && status == TRM_OK; s++) {
-        if (!b->answered[s]) {
-            status = trmi_client_progress(c, &c->peers[s], deadline, err);
-            s = UINT32_MAX; /* from the first again: mending takes an answer away that was there */
-        }
-    }
-    if (status == TRM_OK && b->err.status == TRM_OK) {
-        find_values(b);
-    }
-    if (status == TRM_OK && b->err.status != TRM_OK) {
-        status = (trm_status)b->err.status;
-        if (err != NULL) {
-            *err = b->err;
-        }
-    }
-    if (status == TRM_OK) {
-        scatter(b);
-        fill_cache(b);
-    }
+    trm_status status = finish_pull(b, err);
     trmi_batch_release(b);
     return status;
 }
@@ -265,7 +407,9 @@ trm_status trm_ps_read(trm_ps_batch *b, trm_error *err) {
     b->outside = c->reading = true;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         for (uint32_t s = 0; c->batches[i] != NULL && s < c->servers; s++) {
-            keep_answer(c->batches[i], (int32_t)s);
+            for (int32_t p = 0; p < c->batches[i]->asked; p++) {
+                keep_answer(c, &c->batches[i]->parts[p], s);
+            }
         }
     }
     trm_status status = trm_ps_pull_start(b, err);

@@ -190,7 +190,7 @@ static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
         for (int64_t i = 0; i < b->slice_count; i++) {
             b->slices[i].gradients = NULL;
         }
-        b->deduplicated = false;
+        b->cut = false;
         TRMI_TRY(trm_ps_push(b, NULL, err));
     }
     if (err != NULL) {
@@ -278,7 +278,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
         }
     }
     TRMI_TRY(push_failed(c, err));
-    TRMI_TRY(trmi_batch_arrange(b, &b->push, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
+    TRMI_TRY(trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
     b->index = b->index < 0 ? c->next_batch++ : b->index;
     trmi_ps_header header = {.kind = TRMI_PS_PUSH,
                              .dtype = (uint16_t)c->options.wire,

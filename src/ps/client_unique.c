@@ -11,11 +11,12 @@
 #include "ps/client.h"
 #include "ps/unique.h"
 
+#include "base/checked.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13 };
+enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13, PART_LOOKUPS = 1 << 13 };
 
 static uint64_t place_of(const trmi_lookups *g, uint64_t key, int round) {
     return (round == 0 ? key * TRMI_UNIQUE_FACTOR >> 32 : trmi_key_hash(key) >> (11 * round)) & g->mask;
@@ -217,20 +218,53 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     return end;
 }
 
-trm_status trmi_batch_deduplicate(trm_ps_batch *b, trm_error *err) {
-    if (b->deduplicated) {
+/* Whole tables go into parts of about as many look-ups. Workers that keep step with others get one: what they read is
+ * of one moment. */
+static void cut(trm_ps_batch *b) {
+    const int64_t most = b->client->mode == TRM_PS_SYNC ? 1 : TRMI_PARTS_MAX;
+    int64_t parts = trmi_max_i64(1, trmi_min_i64(most, b->lookups / PART_LOOKUPS)), before = 0;
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        int32_t part = (int32_t)(before * parts / trmi_max_i64(1, b->lookups));
+        for (int64_t i = s; b->slices[s].is_first && i >= 0; i = b->slices[i].next) {
+            b->slices[i].part = part;
+            before += b->slices[i].count;
+        }
+    }
+    b->part_count = (int32_t)parts;
+    b->numbered = b->asked = 0;
+    b->unique_count = 0;
+}
+
+trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
+    if (b->cut) {
         return TRM_OK;
     }
     if (!reserve(b)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
                          (long long)b->lookups);
     }
-    uint32_t uniques = 0;
     chain(b);
+    cut(b);
+    b->cut = true;
+    return TRM_OK;
+}
+
+void trmi_batch_number_part(trm_ps_batch *b) {
+    trmi_part *part = &b->parts[b->numbered];
+    part->first = b->unique_count;
     for (int64_t s = 0; s < b->slice_count; s++) {
-        uniques = b->slices[s].is_first ? number_table(b, s, uniques) : uniques;
+        if (b->slices[s].is_first && b->slices[s].part == b->numbered) {
+            b->unique_count = number_table(b, s, (uint32_t)b->unique_count);
+        }
     }
-    b->unique_count = uniques;
-    b->deduplicated = true;
+    part->end = b->unique_count;
+    b->numbered++;
+}
+
+trm_status trmi_batch_deduplicate(trm_ps_batch *b, trm_error *err) {
+    TRMI_TRY(trmi_batch_cut(b, err));
+    while (b->numbered < b->part_count) {
+        trmi_batch_number_part(b);
+    }
     return TRM_OK;
 }
