@@ -153,6 +153,7 @@ void trmi_parallel_close(trm_exec *exec) {
     trmi_free(p->mine);
     trmi_free(p->everyones);
     trmi_free(p->sums);
+    trmi_free(p->apart);
     trmi_free(p->norm_sync.values);
     exec->parallel = NULL;
 }
@@ -374,6 +375,7 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trmi_parallel_measure_link(exec, err));
         TRMI_TRY(trmi_parallel_cut(exec, false, err));
         TRMI_TRY(begin_norm_sync(exec, err));
+        TRMI_TRY(trmi_parallel_set_apart(exec, err));
         if (p->options.shard_optimizer) {
             trmi_update_share(exec->update, p->mine, trmi_parallel_exchange, exec);
         }

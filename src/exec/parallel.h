@@ -53,6 +53,7 @@ typedef struct trmi_parallel {
     uint8_t *mine;      /* by block of the optimiser */
     uint8_t *everyones; /* by block: in no bucket */
     double *sums;       /* what of everyones is kept during an exchange */
+    uint8_t *apart;     /* by block: of layerwise parameters; NULL = none */
     int64_t blocks;
     /* memory that peers reach */
     uint16_t *wire; /* NULL: float32 as they are */
@@ -101,6 +102,8 @@ trm_status trmi_parallel_after_compile(struct trm_exec *exec, trm_error *err);
 /* parallel_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured times. */
 trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *err);
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
+/* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are clipped by. */
+trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
 
 /* parallel_run.c */
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
@@ -110,6 +113,8 @@ trm_status trmi_parallel_before_update(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);
+/* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
+trm_status trmi_parallel_total(void *context, double *sums, int64_t count, trm_error *err);
 /* True on every rank if any passes true. */
 trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
 
@@ -129,7 +134,7 @@ bool trmi_exec_flagged(const struct trm_exec *exec);
 void trmi_exec_forget_flag(struct trm_exec *exec);
 /* A name of the options, or below one. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
-/* INVALID: a name that no parameter of the program has; UNSUPPORTED: gradients clipped by their norm. */
+/* INVALID: a name that no parameter of the program has. */
 trm_status trmi_parallel_check_layerwise(const struct trm_exec *exec, trm_error *err);
 
 #endif

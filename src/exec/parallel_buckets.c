@@ -193,6 +193,27 @@ static void slice_all(trm_exec *exec) {
     }
 }
 
+trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    if (p->options.layerwise_count == 0) {
+        return TRM_OK;
+    }
+    p->apart = trmi_alloc((size_t)p->blocks + 1);
+    if (p->apart == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list layerwise parameters");
+    }
+    int64_t block = 0;
+    for (int32_t i = 0; i < program->params_count; i++) {
+        bool own = trmi_parallel_is_layerwise(p, program->params[i].name);
+        while (block < p->blocks && trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
+            p->apart[block++] = own;
+        }
+    }
+    trmi_update_set_apart(exec->update, p->apart, trmi_parallel_total, exec);
+    return TRM_OK;
+}
+
 trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     const trm_parallel_options *o = &p->options;

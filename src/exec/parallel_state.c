@@ -57,11 +57,6 @@ bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
 trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;
-    if (p->options.layerwise_count > 0 && program->training && exec->optimizer.clip_norm > 0) {
-        return TRMI_FAIL(err, TRM_UNSUPPORTED, "clip_norm %g with parameters that each rank keeps to itself ('%s'): the norm of all gradients "
-                         "would be another on each rank, and what they share would drift apart", exec->optimizer.clip_norm,
-                         p->options.layerwise[0]);
-    }
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
         int32_t k = 0;
         while (k < program->params_count && !names(p->options.layerwise[i], program->params[k].name)) {

@@ -473,6 +473,64 @@ static void layerwise_gradients_are_the_ranks_own(void **state) {
     }
 }
 
+/* The values after one step of SGD at rate 1 without a limit: where it began, less the gradient. */
+static void take_gradient(setup s, int32_t only, const float *from, int64_t begin, int64_t end, double *out) {
+    s.only = only;
+    s.layerwise = NULL;
+    s.options.optimizer.clip_norm = 0;
+    shared *one = play_ok(s, 1);
+    for (int64_t i = begin; i < end; i++) {
+        out[i] = (double)from[i] - (double)one->of[0].values[i];
+    }
+    drop(one);
+}
+
+/* One device has all gradients: those of what is shared by the whole batch, those of fc3 by each half of it. The norm is of
+ * the shared ones once and of fc3's twice, and cuts all of them. */
+static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
+    setup s = momentum(NULL);
+    s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
+    s.options.parallel.sync_batch_norm = 0;
+    s.no_norm = true;
+    s.steps = 1;
+    s.rate = 1e-30; /* nothing moves */
+    shared *start = play_ok(s, 1);
+    s.rate = 1;
+    const float *from = start->of[0].values;
+    int64_t count = start->of[0].count, own = HIDDEN * CLASSES + CLASSES;
+    double *gradient[2], squares = 0;
+    for (int r = 0; r < 2; r++) {
+        gradient[r] = calloc((size_t)count, sizeof(double));
+        take_gradient(s, 0, from, 0, count - own, gradient[r]);
+        take_gradient(s, r + 1, from, count - own, count, gradient[r]);
+        for (int64_t i = r == 0 ? 0 : count - own; i < count; i++) {
+            squares += gradient[r][i] * gradient[r][i];
+        }
+    }
+    s.layerwise = "fc3";
+    for (int turn = 0; turn < 8; turn++) {
+        double limit = (turn < 4 ? 0.25 : 4) * sqrt(squares); /* cuts, or does not */
+        s.options.optimizer.clip_norm = limit;
+        s.options.parallel.shard_optimizer = turn & 1;
+        shared *many = play(s, 2, turn & 2);
+        double worst = 0, factor = fmin(1, limit / sqrt(squares));
+        for (int r = 0; r < 2; r++) {
+            CHECK_OK(many->of[r].status, many->of[r].error);
+            for (int64_t i = 0; i < count; i++) {
+                double moved = (double)from[i] - (double)many->of[r].values[i];
+                worst = fmax(worst, fabs(moved - factor * gradient[r][i]));
+            }
+        }
+        printf("norm %.4g, limit %.4g: largest difference %.2g\n", sqrt(squares), limit, worst);
+        assert_true(worst < 2e-6);
+        assert_memory_equal(many->of[0].values, many->of[1].values, (size_t)(count - own) * sizeof(float));
+        drop(many);
+    }
+    free(gradient[0]);
+    free(gradient[1]);
+    drop(start);
+}
+
 static void a_nan_stops_all_ranks(void **state) {
     for (int shard = 0; shard < 2; shard++) {
         setup s = momentum(NULL);
@@ -498,11 +556,6 @@ static void impossible_options_are_refused(void **state) {
     drop(all);
     s = momentum(NULL);
     s.layerwise = "fc3";
-    s.options.optimizer.clip_norm = 1;
-    all = play(s, 2, false);
-    assert_int_equal(all->of[1].status, TRM_UNSUPPORTED);
-    drop(all);
-    s.options.optimizer.clip_norm = 0;
     s.layerwise = "fc";
     all = play(s, 2, false);
     assert_int_equal(all->of[1].status, TRM_INVALID);
@@ -528,6 +581,7 @@ int main(void) {
         cmocka_unit_test(ranks_begin_as_rank_0),
         cmocka_unit_test(layerwise_parameters_stay),
         cmocka_unit_test(layerwise_gradients_are_the_ranks_own),
+        cmocka_unit_test(one_norm_clips_what_is_shared_and_what_is_not),
         cmocka_unit_test(a_nan_stops_all_ranks),
         cmocka_unit_test(impossible_options_are_refused),
     };

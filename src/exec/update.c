@@ -224,6 +224,12 @@ void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange
     u->exchange = exchange;
     u->exchange_context = context;
 }
+void trmi_update_set_apart(trmi_update *u, const uint8_t *apart, trmi_update_exchange total,
+                           void *context) {
+    u->apart = apart;
+    u->total = total;
+    u->total_context = context;
+}
 void trmi_update_set_scale(trmi_update *u, double scale) { u->scale = scale; }
 double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
@@ -271,13 +277,16 @@ static trm_status measure(trmi_update *u, const float *parameters, const float *
     }
     memset(u->segment_gradient, 0, (size_t)u->segments_count * sizeof *u->segment_gradient);
     memset(u->segment_weight, 0, (size_t)u->segments_count * sizeof *u->segment_weight);
-    double all = u->rows_squares;
+    double all = u->rows_squares, apart = 0;
     for (int64_t i = 0; i < u->blocks_count; i++) {
         u->segment_gradient[u->blocks[i].segment] += u->block_gradient[i];
         u->segment_weight[u->blocks[i].segment] += u->block_weight[i];
-        all += u->block_gradient[i];
+        *(u->apart != NULL && u->apart[i] ? &apart : &all) += u->block_gradient[i];
     }
-    u->norm = sqrt(all) * u->scale;
+    if (u->apart != NULL && u->options.clip_norm > 0) {
+        TRMI_TRY(u->total(u->total_context, &apart, 1, err));
+    }
+    u->norm = sqrt(all + apart) * u->scale;
     u->rows_squares = 0;
     u->sweeps++;
     return TRM_OK;

@@ -83,6 +83,12 @@ typedef trm_status (*trmi_update_exchange)(void *context, double *sums, int64_t 
 void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context);
 
+/* Blocks with apart[index] != 0 are of parameters that this rank alone has: their squares, added up, are sums[0] of a
+ * call of `total`, which adds those of all ranks. Only the global norm needs it, and only where it clips.
+ * `apart` and `context` are borrowed. */
+void trmi_update_set_apart(trmi_update *update, const uint8_t *apart, trmi_update_exchange total,
+                           void *context);
+
 /* sum = scale * gradient (first) or sum += scale * gradient, `count` elements, OpenMP. */
 void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
                             bool first);

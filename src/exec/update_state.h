@@ -61,6 +61,9 @@ struct trmi_update {
     const uint8_t *mine; /* by block; NULL = all are */
     trmi_update_exchange exchange;
     void *exchange_context;
+    const uint8_t *apart; /* by block: of parameters that are this rank's alone; NULL = none are */
+    trmi_update_exchange total;
+    void *total_context;
     double rows_squares; /* of the prepared rows of sparse segments, for the global norm */
     uint64_t sweeps;     /* runs so far */
     double norm;         /* global gradient norm of the last run, before clipping */
