@@ -124,9 +124,10 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
 
 /* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.
  * Vectors that a core's caches hold in part are taken in blocks, from the front and from the back in turn: what the
- * operation before left there last is met first. Longer ones in one go: blocks would only hinder fetching ahead; and
- * with more ranks than CPUs the caches hold what another rank left. */
-enum { TURN_BLOCK_BYTES = 16384, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
+ * operation before left there last is met first. A block of all vectors together is a part of a core's own cache, and
+ * long enough that it is still fetched ahead. Longer vectors in one go; and with more ranks than CPUs the caches hold
+ * what another rank left. */
+enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
 
 static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
@@ -139,7 +140,8 @@ static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t targe
         return;
     }
     if (!shm->counted && touched > TURN_LEAST_BYTES && touched <= TURN_MOST_BYTES) {
-        block = TURN_BLOCK_BYTES / bytes;
+        block = (TURN_BLOCK_BYTES / shm->n / bytes + 1) >> shift << shift;
+        block = trmi_max_i64(block, 1 << shift);
     }
     int64_t blocks = (mine + block - 1) / block, at = -first;
     for (int64_t i = 0; i < blocks; i++) {
