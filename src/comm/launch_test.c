@@ -252,7 +252,7 @@ static void grandchildren_do_not_outlive_the_job(void **state) {
 static void time_limits_end_the_job(void **state) {
     spoken all;
     trm_launch_result result = launch("[ $RANK_ID = 0 ] && exit 0; sleep 30", 2, &all,
-                                      &(trm_launch_options){.timeout_seconds = 0.4});
+                                      &(trm_launch_options){.timeout_seconds = 1.5});
     assert_int_equal(result.exit_code, 5);
     assert_true(result.seconds < 8);
     assert_true(has(&all.say, "rank 1 still runs after"));
