@@ -11,6 +11,7 @@ typedef struct trmi_cpu_features {
     bool avx512;      /* F, BW, DQ, VL */
     bool avx512_bf16; /* dot product of bf16 pairs */
     bool amx_bf16;
+    bool amd; /* whose first-level cache waits for as many lines as its second */
     char model[64]; /* "Intel(R) Xeon(R) Processor" */
     unsigned signature; /* family, model, stepping (x86: CPUID 1, EAX): names alone may be shared; 0 = unknown */
 } trmi_cpu_features;

@@ -8,8 +8,8 @@
  * as the first, but what keeps the core from asking memory for more: waiting, and work that comes
  * in bursts. So all three stages are one loop over keys (lookup_loop.h), into which the work is
  * inlined, without a branch that cannot be foreseen; the few keys that are not in their first
- * bucket come afterwards, 64 at a time. Prefetches aim at the second-level cache: it can wait for
- * many more lines at once than the first. */
+ * bucket come afterwards, 64 at a time. Prefetches aim at the second-level cache where that can wait
+ * for many more lines at once than the first (Intel's), else at the first. */
 #ifndef TRMI_PS_LOOKUP_H
 #define TRMI_PS_LOOKUP_H
 

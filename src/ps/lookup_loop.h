@@ -5,6 +5,8 @@
 
 #include "ps/lookup.h"
 
+#include "base/cpu.h"
+
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -43,10 +45,11 @@ typedef struct trmi_look {
     const trmi_directory_entry *directory;
     uint32_t shift; /* of a hash without its virtual bucket, to a directory entry */
     size_t bucket_bytes, stride;
+    bool near; /* prefetches aim at the first-level cache */
 } trmi_look;
 
 TRMI_ALWAYS trmi_look trmi_look_at(const trmi_rows *rows) {
-    return (trmi_look){rows->directory, 63 - rows->depth, rows->bucket_bytes, rows->stride};
+    return (trmi_look){rows->directory, 63 - rows->depth, rows->bucket_bytes, rows->stride, trmi_cpu()->amd};
 }
 
 TRMI_ALWAYS const trmi_directory_entry *trmi_look_entry(trmi_look l, uint64_t hash) {
@@ -59,9 +62,17 @@ TRMI_ALWAYS const trmi_bucket *trmi_look_head(trmi_look l, uint64_t key) {
     return trmi_bucket_at(entry->base, trmi_rows_first(hash, entry->buckets), l.bucket_bytes);
 }
 
-TRMI_ALWAYS void trmi_prefetch_lines(const char *record, uint32_t lines) {
+TRMI_ALWAYS void trmi_ask_line(trmi_look l, const void *line) {
+    if (l.near) {
+        __builtin_prefetch(line, 0, 3);
+    } else {
+        __builtin_prefetch(line, 0, 2);
+    }
+}
+
+TRMI_ALWAYS void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
     for (uint32_t line = 0; line < lines; line++) {
-        __builtin_prefetch(record + 64 * (size_t)line, 0, 2);
+        trmi_ask_line(l, record + 64 * (size_t)line);
     }
 }
 
@@ -74,8 +85,10 @@ TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key,
                                    const trmi_bucket *bucket) {
     unsigned found = trmi_match(bucket, key);
     char *record = trmi_look_record(l, bucket, found | 1u << TRMI_BUCKET_SLOTS);
-    trmi_prefetch_lines(found != 0 ? record : (const char *)bucket, lines);
-    return found != 0 ? record : NULL;
+    char *there = found != 0 ? record : NULL;
+    __asm__("" : "+r"(there)); /* chosen without a branch: which keys are elsewhere, nobody foresees */
+    trmi_ask_lines(l, record, lines); /* of such a key: the bucket behind, where it mostly is */
+    return there;
 }
 
 /* Work on one record; NULL for a key that is not in its first bucket. */
@@ -90,7 +103,7 @@ TRMI_ALWAYS void trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int
         int64_t aim = i + TRMI_AIM_AHEAD, locate = i + TRMI_LOCATE_AHEAD;
         if (aim < count) {
             head[aim % RING] = trmi_look_head(l, keys[aim]);
-            __builtin_prefetch(head[aim % RING], 0, 2);
+            trmi_ask_line(l, head[aim % RING]);
         }
         if (locate >= 0 && locate < count) {
             record[locate % RING] = trmi_look_locate(l, lines, keys[locate], head[locate % RING]);
@@ -117,7 +130,7 @@ TRMI_ALWAYS char *trmi_look_far(trmi_look l, uint32_t lines, uint64_t key,
         unsigned found = trmi_match(bucket, key);
         if (found != 0) {
             char *record = trmi_look_record(l, bucket, found);
-            trmi_prefetch_lines(record, lines);
+            trmi_ask_lines(l, record, lines);
             return record;
         }
         if (bucket->passed == 0) {
@@ -144,7 +157,7 @@ TRMI_ALWAYS int64_t trmi_fly_far(trmi_look l, uint32_t lines, const uint64_t *ke
             head[k] = home->passed == 0
                           ? NULL
                           : trmi_look_behind(l, trmi_look_entry(l, trmi_key_hash(key)), home);
-            __builtin_prefetch(head[k], 0, 2);
+            trmi_ask_line(l, head[k]);
         }
         for (int64_t k = 0; k < some; k++) {
             record[k] = head[k] == NULL
