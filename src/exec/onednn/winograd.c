@@ -5,7 +5,11 @@
  *                                     for each xi: M[xi] = V[xi] U[xi]     (tiles x channels)
  *                                     M --A'mA--> output pixels
  *
- *   scratch:  [ U | per thread: V, M, taps, offsets, zero pixel ]
+ *   scratch:  [ U | per thread: values, taps, offsets, zero pixel ]
+ *
+ *   values    one slot more than there are xi: V[xi] is in slot xi + 1, M[xi] in slot xi, where V[xi - 1] is not needed
+ *             any more and still near. A slot has an odd number of lines, so that a tile's values of all xi do not
+ *             crowd in a few sets of L1.
  *
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
@@ -21,7 +25,8 @@
 enum {
     XI = TRMI_WINO_XI,
     SLICE = 32, /* k of one weights transform */
-    AHEAD = 3   /* V, U, the image */
+    AHEAD = 3,  /* the image, U, V */
+    SOON = 2    /* tiles whose pixels are asked for before a tile's are needed */
 };
 
 typedef struct winograd {
@@ -32,21 +37,22 @@ typedef struct winograd {
     int threads;
     int64_t block, blocks;            /* tiles per block at most, blocks */
     int64_t k_blocks, panels, ldm;
-    int64_t u_xi, v_block, v_xi, m_xi; /* floats from one to the next */
+    int64_t u_xi, v_block, slot;      /* floats from one to the next */
+    bool streams;                     /* the output is too large for the caches */
     int64_t shared_floats, thread_floats;
 } winograd;
 
 typedef struct workspace {
-    float *v, *m, *taps, *zero;
+    float *v, *m, *taps, *zero; /* v, m: of the first xi */
     int64_t *offsets;
     int32_t *places; /* of the block's tiles in V and M */
 } workspace;
 
 static workspace workspace_of(const winograd *c, char *scratch) {
     workspace w;
-    w.v = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
-    w.m = w.v + XI * c->v_xi;
-    w.taps = w.m + XI * c->m_xi;
+    w.m = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.v = w.m + c->slot;
+    w.taps = w.m + (XI + 1) * c->slot;
     w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
     w.offsets = (int64_t *)(w.zero + trmi_round_up(c->tiles.in_c, 16));
     w.places = (int32_t *)(w.offsets + c->block);
@@ -102,10 +108,13 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
     for (int64_t t = 0; t < count; t++) {
         const void *pixels[TRMI_WINO_IN];
         int ry, rx;
+        if (t + SOON < count) {
+            trmi_winograd_ask(&c->tiles, first + t + SOON, input);
+        }
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {
-            c->isa->input(w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, c->v_xi, pixels, type,
+            c->isa->input(w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, c->slot, pixels, type,
                           k * TRMI_TILE_K, k_of(c, k), ry, rx);
         }
     }
@@ -113,11 +122,11 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
 
 /* What the products of (xi, k) will read: the tiles' values and the weights. */
 static void next_values(const winograd *c, const float *u, int64_t xi, int64_t k, int64_t count,
-                        const workspace *w, trmi_prefetch soon[AHEAD]) {
+                        const workspace *w, trmi_prefetch soon[AHEAD - 1]) {
     int64_t depth = k_of(c, k), bytes = c->panels * c->gemm->nr * depth * 4;
     soon[0] = trmi_prefetch_rows(u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, bytes,
                                  1, bytes);
-    soon[1] = trmi_prefetch_rows(w->v + xi * c->v_xi + k * c->v_block, TRMI_TILE_STRIDE * 4, count,
+    soon[1] = trmi_prefetch_rows(w->v + xi * c->slot + k * c->v_block, TRMI_TILE_STRIDE * 4, count,
                                  depth * 4);
 }
 
@@ -144,31 +153,33 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
 static void multiply(const winograd *c, const float *u, const trmi_winograd_order *order,
                      trmi_prefetch next_input, const workspace *w) {
     int64_t steps = XI * c->k_blocks;
-    trmi_prefetch soon[AHEAD] = {{0}, {0}, next_input};
+    trmi_prefetch soon[AHEAD] = {next_input}; /* first: it is the farthest away */
     for (int64_t i = 0; i < steps; i++) {
         int64_t xi = i / c->k_blocks, k = i % c->k_blocks;
         int64_t first, end;
         trmi_winograd_span(&c->tiles, order, xi, &first, &end);
         if (i + 1 < steps) {
             next_values(c, u, (i + 1) / c->k_blocks, (i + 1) % c->k_blocks,
-                        order->begin[TRMI_WINO_CLASSES], w, soon);
+                        order->begin[TRMI_WINO_CLASSES], w, soon + 1);
         }
-        multiply_one(c, w->v + xi * c->v_xi + k * c->v_block + first * TRMI_TILE_STRIDE,
+        multiply_one(c, w->v + xi * c->slot + k * c->v_block + first * TRMI_TILE_STRIDE,
                      u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, k_of(c, k),
-                     w->m + xi * c->m_xi + first * c->ldm, end - first,
+                     w->m + xi * c->slot + first * c->ldm, end - first,
                      k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon, w);
     }
 }
 
 static void transform_output(const winograd *c, void *output, const float *bias, int64_t first,
                              int64_t count, const workspace *w) {
+    bool stream = c->streams && (uintptr_t)output % 64 == 0;
     trm_dtype type = c->tiles.out_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
     for (int64_t t = 0; t < count; t++) {
         void *pixels[TRMI_WINO_OUT];
         int ry, rx;
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_outputs(&c->tiles, first + t, output, NULL, pixels);
-        c->isa->output(pixels, type, 0, c->tiles.out_c, w->m + w->places[t] * c->ldm, c->m_xi, bias, ry, rx);
+        c->isa->output(pixels, type, 0, c->tiles.out_c, w->m + w->places[t] * c->ldm, c->slot, bias, ry, rx,
+                       stream);
     }
 }
 
@@ -183,7 +194,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
     {
         workspace w = workspace_of(c, args->scratch);
         transform_weights(c, args->weights, u, &w);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(guided) /* neighbours go to one thread, whose prefetches reach into the next block */
         for (int64_t b = 0; b < c->blocks; b++) {
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
@@ -194,6 +205,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
             multiply(c, u, &order, next, &w);
             transform_output(c, output, c->problem.bias ? args->bias : NULL, first, count, &w);
         }
+        c->gemm->fence();
     }
     return TRM_OK;
 }
@@ -244,10 +256,10 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;
-    c->v_xi = c->k_blocks * c->v_block;
-    c->m_xi = c->block * c->ldm;
+    c->slot = trmi_round_up(trmi_max_i64(c->k_blocks * c->v_block, c->block * c->ldm), 32) + 16;
+    c->streams = c->tiles.n * c->tiles.out_h * c->tiles.out_w * c->tiles.out_c * c->tiles.out_bytes > TRMI_STREAM_BYTES;
     c->shared_floats = XI * c->u_xi;
-    c->thread_floats = trmi_round_up(XI * (c->v_xi + c->m_xi) + 9 * SLICE * TRMI_TILE_NR_MAX +
+    c->thread_floats = trmi_round_up((XI + 1) * c->slot + 9 * SLICE * TRMI_TILE_NR_MAX +
                                          trmi_round_up(c->tiles.in_c, 16) + 3 * c->block, 16);
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;

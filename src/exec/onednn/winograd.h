@@ -49,6 +49,8 @@ trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void
                                         int64_t last);
 trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const void *output, int64_t first,
                                          int64_t last);
+/* Asks for the pixels of the patch that the tiles before it have not read. */
+void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input);
 /* The output tile's pixels; `outside` (NULL or zeros) for those outside. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]);

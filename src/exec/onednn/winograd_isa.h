@@ -28,9 +28,10 @@ typedef struct trmi_winograd_isa {
     /* A dy A': the same from the 4x4 pixels of an output tile's gradient. */
     void (*gradient)(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
                      trm_dtype type, int64_t first, int64_t count, int ry, int rx);
-    /* A' m A: pixel i's channels from m[xi * stride + c], plus bias; NULL pixels are outside. */
+    /* A' m A: pixel i's channels from m[xi * stride + c], plus bias; NULL pixels are outside. With `stream` float32
+     * pixels, each at a 64-byte boundary, pass the caches where a vector is a line; end with trmi_gemm's fence. */
     void (*output)(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
-                   const float *m, int64_t stride, const float *bias, int ry, int rx);
+                   const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream);
     /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
     void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
     /* G' s G: to[t * tap + i] from s[xi * stride + i], which are sums over `terms` copies `term`

@@ -204,7 +204,11 @@ static void gradient(float *to, int64_t stride, const void *const pixels[TRMI_WI
     EACH_SIZE(DO_GRADIENT)
 }
 
-INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, int64_t first,
+#ifndef STREAM /* a vector is less than a line */
+#define STREAM(to, value) (*(vec_memory *)(to) = (value))
+#endif
+
+INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, const bool stream, int64_t first,
                       int64_t count, const float *m, int64_t stride, const float *bias, const int ry,
                       const int rx) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -234,6 +238,8 @@ INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, i
                 }
                 if (type == TRM_BFLOAT16) {
                     store_half((uint16_t *)pixel + first + c, out[j] + add);
+                } else if (stream) {
+                    STREAM((float *)pixel + first + c, out[j] + add);
                 } else {
                     *(vec_memory *)((float *)pixel + first + c) = out[j] + add;
                 }
@@ -243,10 +249,11 @@ INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type, i
 }
 
 static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
-                   const float *m, int64_t stride, const float *bias, int ry, int rx) {
-#define DO_OUTPUT(y, x)                                                                            \
-    type == TRM_BFLOAT16 ? output_as(pixels, TRM_BFLOAT16, first, count, m, stride, bias, y, x)    \
-                         : output_as(pixels, TRM_FLOAT32, first, count, m, stride, bias, y, x)
+                   const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream) {
+#define DO_OUTPUT(y, x)                                                                                     \
+    type == TRM_BFLOAT16 ? output_as(pixels, TRM_BFLOAT16, false, first, count, m, stride, bias, y, x)      \
+    : stream             ? output_as(pixels, TRM_FLOAT32, true, first, count, m, stride, bias, y, x)        \
+                         : output_as(pixels, TRM_FLOAT32, false, first, count, m, stride, bias, y, x)
     EACH_SIZE(DO_OUTPUT)
 }
 

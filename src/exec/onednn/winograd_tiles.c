@@ -116,6 +116,19 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
     return trmi_prefetch_rows((const char *)output + begin * row, row, any ? end - begin : 0, row);
 }
 
+void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input) {
+    place at = place_of(t, tile);
+    int64_t pixel = t->in_c * t->in_bytes;
+    int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
+    int64_t rows = trmi_min_i64(4, t->in_h - y), bytes = trmi_min_i64(4, t->in_w - x) * pixel;
+    const char *from = (const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel;
+    for (int64_t i = 0; i < rows; i++, from += t->in_w * pixel) {
+        for (int64_t b = 0; b < bytes; b += 64) {
+            __builtin_prefetch(from + b, 0, 3);
+        }
+    }
+}
+
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]) {
     place at = place_of(t, tile);
