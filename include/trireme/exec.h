@@ -144,8 +144,9 @@ typedef struct trm_exec_options {
     int32_t accumulate;     /* gradients of this many forward_backward calls are averaged; 0 = 1 */
     const char *tuning_file; /* measured choices; NULL = in the cache directory, "" = none */
     /* A process measures for a third of a second and guesses the rest, so that a training begins at once; the file has
-     * both, and later processes take both, so that they compute the same bits. True: measure what was guessed. */
-    bool retune;
+     * both, and later processes take both, so that they compute the same bits. Positive: measure
+     * what was guessed, too, for so long. */
+    double retune_seconds;
     /* One run's choices: what is in this file is taken before the above, the others are added to it. So a run that is
      * started again has the same bits, whatever was measured in between. One for each rank; NULL = not kept */
     const char *choices_file;

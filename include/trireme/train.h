@@ -131,7 +131,7 @@ typedef struct trm_model_options {
     int32_t accumulate;      /* batches per step; an epoch's last incomplete group is left out */
     const char *tuning_file;
     int64_t memory_bytes; /* of a rank, as in trm_exec_options; 0 = no limit */
-    bool retune;
+    double retune_seconds;
     const char *choices_file; /* beside the checkpoints of a run that may be resumed (each rank its own) */
     /* Many ranks (trireme/exec.h): every call below is then collective, each rank reads its own shard of
      * the data, and losses, samples and evaluations are those of all ranks together. */

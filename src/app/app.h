@@ -30,7 +30,7 @@ typedef struct app_options {
     int64_t threads, seed;
     bool no_fusion;
     const char *tuning_file, *choices_file;
-    bool retune; /* set by the commands that measure */
+    double retune_seconds; /* set by the commands that measure */
     /* training */
     int64_t epochs, steps, accumulate, warmup_steps, decay_steps;
     const char *optimizer, *schedule, *loss, *loss_scale;

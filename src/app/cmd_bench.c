@@ -130,7 +130,7 @@ int app_run_bench_train(app_context *app) {
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);
-    app->o.retune = true;
+    app->o.retune_seconds = 0.3; /* as in training: the time to the first step is told */
     bool launched;
     int code = 0;
     trm_status status = app_launch_self(app, &launched, &code, &err);

@@ -144,7 +144,7 @@ int app_run_bench_ops(app_context *app) {
         return app_dry_run_model(app, "nothing was measured");
     }
     app_settle_data(app);
-    app->o.retune = true;
+    app->o.retune_seconds = 20; /* all that a model has */
     trm_status status = app_dataset_random(app, &data, &err);
     if (status == TRM_OK) {
         status = app_make_model(app, name, data, false, &network, &model, &err);

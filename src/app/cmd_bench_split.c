@@ -65,7 +65,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     trm_model_options model;
     char description[APP_DESCRIPTION_BYTES];
     app_settle_data(app);
-    app->o.retune = true;
+    app->o.retune_seconds = 1;
     trm_status status = app_dataset_random(app, &data, err);
     if (status == TRM_OK) {
         status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);

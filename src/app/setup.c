@@ -186,7 +186,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .seed = (uint64_t)o->seed,
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,
-        .retune = o->retune,
+        .retune_seconds = o->retune_seconds,
         .memory_bytes = o->plan_memory,
         .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,

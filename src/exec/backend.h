@@ -57,8 +57,8 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
 #ifdef TRIREME_ONEDNN
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err);
-/* From here on what earlier processes only guessed, for lack of time, is measured. */
-void trmi_backend_onednn_retune(trmi_backend *backend);
+/* From here on what earlier processes only guessed, for lack of time, is measured, for so many seconds in all. */
+void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
 /* From here on each choice is the one that `file` has, and the others are written to it: whoever is given the
  * file again computes the same bits, whatever has been measured since. */
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);

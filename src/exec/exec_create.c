@@ -44,8 +44,8 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         }
         TRMI_TRY(trmi_backend_onednn(exec->env.threads, file, &exec->backend, err));
         const trmi_parallel *ranks = exec->parallel; /* of a host the first one measures, for all */
-        if (options->retune && (ranks == NULL || ranks->shard != NULL || trm_comm_local_rank(ranks->comm) == 0)) {
-            trmi_backend_onednn_retune(exec->backend);
+        if (options->retune_seconds > 0 && (ranks == NULL || ranks->shard != NULL || trm_comm_local_rank(ranks->comm) == 0)) {
+            trmi_backend_onednn_retune(exec->backend, options->retune_seconds);
         }
         return options->choices_file == NULL
                    ? TRM_OK

@@ -111,7 +111,7 @@ static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out
         .seed = o->seed,
         .no_fusion = o->no_fusion,
         .tuning_file = o->tuning_file,
-        .retune = o->retune,
+        .retune_seconds = o->retune_seconds,
         .choices_file = o->choices_file,
     };
     if (training) {

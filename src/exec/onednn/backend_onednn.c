@@ -205,7 +205,7 @@ static void fill_rates(trmi_target *target, trmi_onednn *state) {
     }
 }
 
-void trmi_backend_onednn_retune(trmi_backend *backend) { trmi_onednn_of(backend)->retune = true; }
+void trmi_backend_onednn_retune(trmi_backend *backend, double seconds) { trmi_onednn_of(backend)->retune_seconds = seconds; }
 
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err) {
     trmi_onednn *state = trmi_onednn_of(backend);

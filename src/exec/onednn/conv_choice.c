@@ -1,9 +1,9 @@
 /* Which algorithm for a problem:
  *
  *      the run has kept one  --> that one, so that a resumed run has the same bits
- *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune)
+ *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
  *      there is a file       --> those that the built-in model puts within reach of the best are timed
- *                                on a part of the batch, while the process's trial time lasts
+ *                                on a part of the batch, while the process's trial time lasts: long where it is to measure
  *      otherwise             --> the model's best, the same in every run; the tuning file has it as a guess then
  */
 #include "exec/onednn/conv.h"
@@ -210,10 +210,11 @@ static const trmi_conv_algorithm *tuned(trmi_onednn *backend, const trmi_conv_pr
     char guessed[64];
     const char *name;
     bool found = trmi_tuning_find(backend->tuning, key, &name, seconds);
-    if (found && (name[0] != '~' || !backend->retune) && (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
+    if (found && (name[0] != '~' || backend->retune_seconds <= 0) && (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
         return choice;
     }
-    if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= trial_seconds) {
+    double allowed = backend->retune_seconds > 0 ? backend->retune_seconds : trial_seconds;
+    if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= allowed) {
         choice = measure(backend, p, key);
     }
     if (choice == NULL) {

@@ -1,6 +1,10 @@
 /* Convolution by oneDNN's direct kernels: takes every problem, and is what the others must beat. */
 #include "exec/onednn/conv.h"
 
+#include "exec/onednn/rates.h"
+
+#include "base/cpu.h"
+
 static trmi_dnnl_tensor image_tensor(const trmi_conv_problem *p, bool result) {
     int64_t c = result ? p->o : p->c, h = result ? p->oh : p->h, w = result ? p->ow : p->w;
     trmi_dnnl_tensor t = {.dtype = result ? p->result_type : p->image_type,
@@ -39,10 +43,15 @@ static bool dnnl_can(const trmi_conv_problem *p) {
     return true;
 }
 
+static double bfloat16_gain(void) {
+    double pairs = trmi_onednn_pairs_gain();
+    return trmi_cpu()->amx_bf16 ? 4 : pairs > 0 ? pairs : 1;
+}
+
 enum { MANY_WEIGHTS = 1 << 19, CACHED_BYTES = 12 << 20 };
 
 /* Per core, as measured on AVX-512 machines with 180 GF/s a core; only ratios matter. In bfloat16 it
- * is twice that on some CPUs and half on others, so that only a trial can tell.
+ * gains what our tile of pairs gains, more where there are tiles in the CPU; without either only a trial can tell.
  *
  * Its 1x1 forward and data kernels read images and weights where they lie: the best as long as those stay in the caches;
  * data gradients fall behind where channels are many. Weight gradients are stored through the caches, large ones too. */
@@ -59,7 +68,7 @@ static double dnnl_guess(const trmi_conv_problem *p, int threads) {
         rate = 150e9;
     }
     rate *= pixels >= 16 ? 1 : pixels >= 4 ? 0.6 : 0.1;
-    rate *= p->image_type == TRM_BFLOAT16 ? 0.85 : 1;
+    rate *= p->image_type == TRM_BFLOAT16 ? 0.85 * bfloat16_gain() : 1;
     return (trmi_conv_flops(p) / rate + stored) / threads + 20e-6;
 }
 

@@ -11,6 +11,7 @@
  * Sums are in fixed order: the bits do not depend on the number of threads.
  */
 #include "exec/onednn/conv_geometry.h"
+#include "exec/onednn/rates.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -512,9 +513,9 @@ static bool pairs_can(const trmi_conv_problem *p) {
            (data ? p->result_type : p->image_type) == TRM_BFLOAT16 && (data ? p->o : p->c) % 2 == 0;
 }
 
-/* Within reach of the float32 form, so that a trial decides: half or twice its speed. */
+/* Copies of rows do not become fewer. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    return gather_guess(p, threads) * 1.2;
+    return gather_guess(p, threads) * 1.15 / trmi_onednn_pairs_gain();
 }
 
 static trm_status gather_run(const void *state, const trmi_conv_args *args, trm_error *err) {

@@ -23,6 +23,7 @@
  *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, one row, offsets ]
  */
 #include "exec/onednn/conv_geometry.h"
+#include "exec/onednn/rates.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -421,8 +422,9 @@ static bool pairs_can(const trmi_conv_problem *p) {
            p->image_type == TRM_BFLOAT16 && p->result_type == TRM_BFLOAT16;
 }
 
+/* Both sides are dealt to panels. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    return gradw_guess(p, threads) * 1.2;
+    return gradw_guess(p, threads) * 1.35 / trmi_onednn_pairs_gain();
 }
 
 const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",

@@ -21,8 +21,8 @@ typedef struct trmi_onednn {
     struct trmi_tuning *kept;   /* all choices of this run, guesses too, which come first; or NULL */
     char *trial;                /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
-    double trial_seconds; /* spent on trials so far */
-    bool retune;          /* measure what others have guessed */
+    double trial_seconds;  /* spent on trials so far */
+    double retune_seconds; /* positive: measure what others have guessed, for so long */
 } trmi_onednn;
 
 typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);

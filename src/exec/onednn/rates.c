@@ -75,3 +75,19 @@ void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_
     *bytes_per_second = known_bytes[slot];
     pthread_mutex_unlock(&lock);
 }
+
+double trmi_onednn_pairs_gain(void) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static double known;
+    if (trmi_gemm_pairs() == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&lock);
+    if (known == 0) {
+        double gain = 2 * tile_seconds(trmi_gemm(), 1) / tile_seconds(trmi_gemm_pairs(), 1);
+        known = gain < 0.7 ? 0.5 : gain < 1.4 ? 1 : gain < 2.8 ? 2 : 4;
+    }
+    double gain = known;
+    pthread_mutex_unlock(&lock);
+    return gain;
+}
