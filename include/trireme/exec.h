@@ -305,8 +305,11 @@ TRM_API void trm_machine_describe(const trm_machine *machine, trm_machine_peak *
 typedef struct trm_step_profile {
     const char *name, *kind, *algorithm, *phase;
     double seconds, flops, bytes;
-    double work_flops; /* that the algorithm really does: fewer than `flops` without padding, in Winograd */
-    bool bfloat16;     /* its main input */
+    /* What must be computed: `work_flops` in the type of the main input (fewer than `flops` without padding), or instead
+     * of them, where there are any, `work_float32`: in float32
+     * whatever the input is, as Winograd's products are, whose rounding bfloat16 could not bear. */
+    double work_flops, work_float32;
+    bool bfloat16; /* its main input */
     double reuse_bytes; /* moved since its large inputs were last touched, itself included: a cache that is
                            smaller does not hold them any more */
     int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */

@@ -2,7 +2,10 @@
  * triad over working sets of its size, sampled in turns with the operators. Both sides are medians; the same bounds from
  * the machine's best samples are told beside them.
  *
- *      bound = max(flops that the algorithm does / peak, bytes / bandwidth)        fraction = bound / time
+ *      bound = max(flops that must be done / peak, bytes / bandwidth)        fraction = bound / time
+ *
+ * The flops are the definition's, without padding, at the rate of the operator's type; those of its algorithm where they
+ * are fewer, at float32's rate, because that is what Winograd's products are made in, also between bfloat16 images.
  *
  * The bandwidth is that of a working set as large as what the program moved since the operator's inputs
  * were last touched: what was made long ago comes from memory, what was made just now may be in a cache.
@@ -28,6 +31,8 @@ static double bandwidth_at(const trm_machine_peak *p, double bytes) {
 static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
     bool pairs = s->bfloat16 && p->bfloat16_flops > p->float32_flops;
     double compute = s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
+    double instead = s->work_float32 / p->float32_flops;
+    compute = instead > 0 && instead < compute ? instead : compute;
     double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes;
     double memory = s->bytes / bandwidth_at(p, held);
     return compute > memory ? compute : memory;

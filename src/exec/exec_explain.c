@@ -273,6 +273,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, co
             .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
             .seconds = mine[repeats / 2], .flops = step->cost.flops, .bytes = step->cost.bytes,
             .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
+            .work_float32 = step->work_float32,
             .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
             .reuse_bytes = reuse_bytes(p, i),
             .same = same, .first_same = first};

@@ -70,7 +70,8 @@ typedef struct trmi_step {
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* as the backend asked when the plan was made */
-    double work_flops;     /* that the algorithm does, where the back-end knows; else cost.flops */
+    double work_flops;     /* that must be done, where the back-end knows; else cost.flops */
+    double work_float32;   /* by the algorithm instead, in float32 whatever the types are; 0 = none */
     const char *algorithm; /* "winograd4x3", "matmul", ...: the backend's choice, for people */
 } trmi_step;
 

@@ -103,7 +103,8 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     shown->algorithm = b->algorithm->name;
     double work = trmi_conv_work(&problem);
     double less = b->algorithm->work != NULL ? b->algorithm->work(&problem) : work;
-    shown->work_flops = less < work ? less : work;
+    shown->work_flops = work;
+    shown->work_float32 = less < work ? less : 0;
     k->state = b;
     k->run = conv_run;
     k->destroy = conv_destroy;
