@@ -1,20 +1,23 @@
 /* exec/onednn/click_body.h: inner products of all pairs of one sample's rows; bags; sums by group. Included by
  * memory_body.h once per instruction set. */
 
-enum { PAIRS_TILE = 32 /* columns at a time */, PAIRS_ROWS = 4 /* sums that run beside each other */ };
+enum { PAIRS_TILE = 32 /* columns at a time */, PAIRS_ROWS = 8 /* sums that run beside each other */ };
 
-/* Rows i to i + count of the products' triangle, columns of one tile. */
-static inline void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y, int64_t i,
-                             int64_t count, int64_t rows, int64_t width, int64_t n, bool first) {
+/* Rows i to i + count of the products' triangle, columns of one tile. Vectors run past the last row: there `turned` holds
+ * zeros, and nothing is stored. */
+INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y, int64_t i, int64_t count,
+                      int64_t width, const int64_t n, bool first) {
     const float *own[PAIRS_ROWS];
     for (int64_t r = 0; r < PAIRS_ROWS; r++) {
         own[r] = x + (i + (r < count ? r : 0)) * width;
     }
     for (int64_t j = 0; j < i + count - 1; j += VL) {
-        int lanes = (int)(rows - j < VL ? rows - j : VL);
-        vf sum[PAIRS_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+        vf sum[PAIRS_ROWS];
+        for (int r = 0; r < PAIRS_ROWS; r++) {
+            sum[r] = vf_zero();
+        }
         for (int64_t k = 0; k < n; k++) {
-            vf others = vf_lanes(turned[k], j, 0, lanes);
+            vf others = vf_load(turned[k] + j);
             for (int r = 0; r < PAIRS_ROWS; r++) {
                 sum[r] = vf_fma(vf_set(own[r][k]), others, sum[r]);
             }
@@ -30,19 +33,30 @@ static inline void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS
     }
 }
 
+INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n, bool first) {
+    float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX];
+    int64_t padded = (rows + VL - 1) / VL * VL;
+    for (int64_t j = 0; j < rows; j++) {
+        for (int64_t k = 0; k < n; k++) {
+            turned[k][j] = x[j * width + k];
+        }
+    }
+    for (int64_t k = 0; k < n && padded > rows; k++) {
+        memset(turned[k] + rows, 0, (size_t)(padded - rows) * sizeof(float));
+    }
+    for (int64_t i = 1; i < rows; i += PAIRS_ROWS) {
+        pair_rows(x, turned, y, i, rows - i < PAIRS_ROWS ? rows - i : PAIRS_ROWS, width, n, first);
+    }
+}
+
 /* y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i: vectors run along j, over a transposed tile. */
 static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
-    float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX];
+    if (width == 16) { /* the usual one, unrolled */
+        pair_tile(x, y, rows, 16, 16, true);
+        return;
+    }
     for (int64_t begin = 0; begin < width; begin += PAIRS_TILE) {
-        int64_t n = width - begin < PAIRS_TILE ? width - begin : PAIRS_TILE;
-        for (int64_t j = 0; j < rows; j++) {
-            for (int64_t k = 0; k < n; k++) {
-                turned[k][j] = x[j * width + begin + k];
-            }
-        }
-        for (int64_t i = 1; i < rows; i += PAIRS_ROWS) {
-            pair_rows(x + begin, turned, y, i, rows - i < PAIRS_ROWS ? rows - i : PAIRS_ROWS, rows, width, n, begin == 0);
-        }
+        pair_tile(x + begin, y, rows, width, width - begin < PAIRS_TILE ? width - begin : PAIRS_TILE, begin == 0);
     }
 }
 
@@ -62,7 +76,10 @@ static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t r
         }
         for (int64_t k = 0; k < width; k += VL) {
             int lanes = (int)(width - k < VL ? width - k : VL);
-            vf sum[PAIRS_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
+            vf sum[PAIRS_ROWS];
+            for (int r = 0; r < PAIRS_ROWS; r++) {
+                sum[r] = vf_zero();
+            }
             for (int64_t j = 0; j < rows; j++) {
                 vf row = vf_lanes(x, j * width + k, 0, lanes);
                 for (int r = 0; r < PAIRS_ROWS; r++) {

@@ -24,7 +24,8 @@ enum {
     SPLITS = 8,
     SUMS_FLOATS = 1 << 19, /* of all splits: more would not stay in the caches */
     REDUCE = 8192,
-    LEAST_ROWS = 256
+    LEAST_ROWS = 256,
+    NEAR_FLOATS = 8192 /* packed B that stays in the first-level cache */
 };
 
 const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
@@ -67,6 +68,18 @@ static void pack_b(const trmi_dense_plan *d, const float *b, float *packed) {
     }
 }
 
+/* Tile i of a task's rows, panel j. */
+static void run_tile(const trmi_dense_plan *d, const trmi_dense_tile *panel, const float *a, const float *mask, float *c,
+                     int64_t j, int64_t row, int64_t rows, int64_t depth_begin) {
+    const trmi_dense_problem *p = &d->problem;
+    trmi_dense_tile t = *panel;
+    t.rows = (int)rows;
+    t.a = a + row * p->k + depth_begin;
+    t.c = c + row * p->n + j * d->isa->nr;
+    t.mask = mask != NULL ? mask + row * p->n + j * d->isa->nr : NULL;
+    d->isa->rows(&t);
+}
+
 static void run_task(const trmi_dense_plan *d, const float *a, float *packed, const float *bias,
                      const float *mask, float *c, int64_t task) {
     const trmi_dense_problem *p = &d->problem;
@@ -76,29 +89,27 @@ static void run_task(const trmi_dense_plan *d, const float *a, float *packed, co
     int64_t bytes = (end - begin - rows) * p->k * (int64_t)sizeof *a, all_tiles = d->blocks * d->panels * tiles;
     trmi_prefetch soon = trmi_prefetch_rows(a + (begin + rows) * p->k, bytes, 1, bytes);
     const int64_t soon_lines = trmi_pieces(soon.lines, trmi_max_i64(1, all_tiles));
+    /* Where all of B is near, C is written row after row: a stream, which the core foresees. */
+    const bool by_rows = d->blocks == 1 && d->panels * nr * p->k <= NEAR_FLOATS;
+    const int64_t outer = by_rows ? tiles : d->panels, inner = by_rows ? d->panels : tiles;
     for (int64_t block = 0; block < d->blocks; block++) {
         int64_t depth_begin = trmi_cut_at(p->k, d->blocks, block);
         bool last = block + 1 == d->blocks;
-        for (int64_t j = 0; j < d->panels; j++) {
-            trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->n - j * nr),
-                                 .k = trmi_cut_at(p->k, d->blocks, block + 1) - depth_begin,
-                                 .a_stride = p->k,
-                                 .b = panel_at(d, packed, block, j),
-                                 .c_stride = p->n,
-                                 .add = block > 0 || p->add,
-                                 .bias = last && bias != NULL ? bias + j * nr : NULL,
-                                 .relu = last && p->relu,
-                                 .mask_stride = p->n,
-                                 .soon = &soon,
-                                 .soon_lines = soon_lines};
-            for (int64_t i = 0; i < tiles; i++) {
-                int64_t row = begin + trmi_cut_at(rows, tiles, i);
-                t.rows = (int)(begin + trmi_cut_at(rows, tiles, i + 1) - row);
-                t.a = a + row * p->k + depth_begin;
-                t.c = c + row * p->n + j * nr;
-                t.mask = last && mask != NULL ? mask + row * p->n + j * nr : NULL;
-                d->isa->rows(&t);
-            }
+        for (int64_t n = 0; n < outer * inner; n++) {
+            int64_t i = by_rows ? n / inner : n % inner, j = by_rows ? n % inner : n / inner;
+            int64_t row = begin + trmi_cut_at(rows, tiles, i);
+            const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, p->n - j * nr),
+                                       .k = trmi_cut_at(p->k, d->blocks, block + 1) - depth_begin,
+                                       .a_stride = p->k,
+                                       .b = panel_at(d, packed, block, j),
+                                       .c_stride = p->n,
+                                       .add = block > 0 || p->add,
+                                       .bias = last && bias != NULL ? bias + j * nr : NULL,
+                                       .relu = last && p->relu,
+                                       .mask_stride = p->n,
+                                       .soon = &soon,
+                                       .soon_lines = soon_lines};
+            run_tile(d, &t, a, last ? mask : NULL, c, j, row, begin + trmi_cut_at(rows, tiles, i + 1) - row, depth_begin);
         }
     }
 }

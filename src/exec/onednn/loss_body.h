@@ -35,6 +35,24 @@ static void fold_rows(float *into, const void *x, int64_t count, bool half, trmi
     }
 }
 
+/* into += row after row, eight of them in one pass over `into`. */
+static void sum_rows(float *into, const float *x, int64_t stride, int64_t rows, int64_t count) {
+    int64_t row = 0;
+    for (; row + 8 <= rows; row += 8, x += 8 * stride) {
+        EACH_LANES(count) {
+            int n = LANES_LEFT(count);
+            vf a = vf_lanes(into, i, 0, n);
+            for (int r = 0; r < 8; r++) {
+                a = vf_add(a, vf_lanes(x + r * stride, i, 0, n));
+            }
+            vf_put_lanes(into, i, 0, n, a);
+        }
+    }
+    for (; row < rows; row++, x += stride) {
+        fold_rows_loop(into, x, count, 0, 1);
+    }
+}
+
 static float fold_run(const void *x, int64_t count, bool half, trmi_reduction what) {
     if (what == TRMI_REDUCE_MAX_OF) {
         float most = -INFINITY;

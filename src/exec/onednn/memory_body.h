@@ -3,8 +3,8 @@
 #include "exec/onednn/memory_kernels.h"
 #include "exec/vec.h"
 
-#include "exec/onednn/click_body.h"
 #include "exec/onednn/eltwise_body.h"
+#include "exec/onednn/click_body.h"
 #include "exec/onednn/loss_body.h"
 #include "exec/onednn/pool_body.h"
 
@@ -26,6 +26,7 @@ const trmi_memory_kernels MEMORY_TABLE = {
                [TRMI_BINARY_TANH_GRAD] = tanh_grad_binary},
     .dropout = dropout_loop,
     .fold_rows = fold_rows,
+    .sum_rows = sum_rows,
     .fold_run = fold_run,
     .softmax = softmax_row,
     .softmax_grad = softmax_grad_row,

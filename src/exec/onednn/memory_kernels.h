@@ -68,6 +68,8 @@ typedef struct trmi_memory_kernels {
 
     /* into[i] = into[i] + x[i] (or the larger). */
     void (*fold_rows)(float *into, const void *x, int64_t count, bool half, trmi_reduction what);
+    /* into[i] += x[i], then x[stride + i] and so on: the same sums as `rows` times fold_rows. */
+    void (*sum_rows)(float *into, const float *x, int64_t stride, int64_t rows, int64_t count);
     float (*fold_run)(const void *x, int64_t count, bool half, trmi_reduction what);
 
     /* One row of `classes`. */

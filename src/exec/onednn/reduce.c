@@ -106,6 +106,11 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     for (int64_t i = 0; i < n; i++) {
         into[i] = (float)folded;
     }
+    if (s->inner_kept && !s->half_x && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 && s->kept == 1) {
+        int64_t begin = block * s->block_rows, stride = s->nest.stride[0][0];
+        s->kernels->sum_rows(into, (const float *)(const void *)x + begin * stride + c, stride, end - begin, n);
+        return;
+    }
     for (int64_t row = block * s->block_rows; row < end; row++) {
         int64_t at = base + outer_offset(&s->nest, 0, false, row / s->runs);
         if (s->inner_kept) {
