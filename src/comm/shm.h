@@ -12,12 +12,15 @@
  *
  * 1. A slot is rewritten two posts later, when its writer has waited for the post between: by then
  *    every peer has finished the operation that read it.
- * 2. No rank touches a peer's buffer before that peer's post, nor after its own last arrival.
+ * 2. No rank touches a peer's buffer before that peer's post, nor after its own last arrival; nor, of a sum
+ *    in parts, but for a part that it has taken and not yet summed.
  * 3. Flags are stored with release order after the data they announce.
  *
  * Waiting. With at least as many CPUs as ranks, a rank polls the others' flags for a while, then
  * sleeps on the bell. With fewer, arrivals are counted, and only the last one rings; a rank that waits looks at the
- * count and hands its CPU on (sched_yield) for as long, then sleeps. */
+ * count and hands its CPU on (sched_yield) for as long, then sleeps. There the sum of vectors that all reach is
+ * made in parts, by whoever has a CPU: the operation is over once all parts are summed, and a rank that
+ * comes later has nothing left to do. */
 #ifndef TRMI_COMM_SHM_H
 #define TRMI_COMM_SHM_H
 
@@ -29,10 +32,11 @@
 
 enum {
     TRMI_SHM_SMALL_BYTES = 4096, /* what fits a slot is sent through it... */
-    TRMI_SHM_CARRY_BYTES = 512,  /* ...sums beyond this only if peers cannot reach the buffers */
+    TRMI_SHM_CARRY_BYTES = 1024, /* ...sums beyond this only if peers cannot reach the buffers */
     TRMI_SHM_REGIONS = 256,      /* shared buffers of one rank */
     TRMI_SHM_CELLS = 8,
     TRMI_SHM_CELL_BYTES = 16384,
+    TRMI_SHM_LANES = 16,     /* of parts of a sum: one a CPU, as far as they go */
     TRMI_SHM_SPIN_LOOPS = 32 /* polls between looks at alarm and clock */
 };
 
@@ -106,8 +110,12 @@ void trmi_shm_segment_release(trmi_shm_segment *segment);
 /* --- one group ------------------------------------------------------------------------------------ */
 typedef struct trmi_shm_head {
     _Alignas(64) _Atomic uint64_t arrivals;
+    _Alignas(64) _Atomic uint64_t summed; /* parts so far */
     _Alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t sleepers;
+    struct {
+        _Alignas(64) _Atomic uint64_t taken; /* parts so far */
+    } lanes[TRMI_SHM_LANES];
 } trmi_shm_head;
 
 typedef struct trmi_shm_line {
@@ -158,6 +166,8 @@ typedef struct trmi_shm {
     const trmi_reduce_table *reduce;
     bool owes_ring;                 /* an arrival may have left somebody asleep */
     uint64_t posts, phases, events; /* so far */
+    uint64_t parts, lane_parts[TRMI_SHM_LANES]; /* so far, those of the present sum included */
+    int64_t lane_first[TRMI_SHM_LANES + 1];     /* of the present sum */
     trmi_shm_head *head;
     trmi_shm_line *lines;
     char *slots;
@@ -200,6 +210,14 @@ void trmi_shm_arrive(trmi_shm *shm);
 trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err);
 /* At the end of an operation: wakes whoever slept through this rank's arrivals. */
 void trmi_shm_settle(trmi_shm *shm);
+/* Sums in parts, of groups with more ranks than CPUs. begin: the next `count` parts are this operation's. take: one that
+ * nobody has taken, first of those that this CPU has had before and whose vectors its caches may hold; false = none is
+ * left. end_part: it is summed. wait: for those of others. */
+void trmi_shm_begin_parts(trmi_shm *shm, int64_t count);
+bool trmi_shm_take_part(trmi_shm *shm, int64_t *part);
+void trmi_shm_end_part(trmi_shm *shm);
+bool trmi_shm_parts_over(const trmi_shm *shm);
+trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err);
 /* arrive, then wait */
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
 

@@ -231,12 +231,39 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
  * the last one to come would do its part alone, and the others theirs when it is done. */
 enum { WORTH_RINGING = 16384 };
 
+/* More ranks than CPUs: each would have to get a CPU for its slice, and another time to learn that all are done.
+ * So whoever has one takes the next part. */
+enum { PART_BYTES = 16384, PARTS = 64 };
+
+static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), line = 64 / bytes;
+    int64_t length = trmi_max_i64(PART_BYTES / bytes, trmi_round_up((op->count + PARTS - 1) / PARTS, line));
+    int64_t parts = (op->count + length - 1) / length, part, at = 0;
+    int32_t target_count = 0;
+    trm_error cause;
+    trmi_shm_begin_parts(shm, parts);
+    /* Once it is over, peers may have taken their buffers back. */
+    if (!trmi_shm_parts_over(shm) &&
+        reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK && !trmi_shm_parts_over(shm)) {
+        return trmi_group_poison(&shm->base.group, &cause, err);
+    }
+    while (trmi_shm_take_part(shm, &part)) {
+        sum_part(shm, op, (part * length - at) * bytes, trmi_min_i64(length, op->count - part * length), target_count);
+        at = part * length;
+        trmi_shm_end_part(shm);
+    }
+    return trmi_shm_wait_parts(shm, op, err);
+}
+
 static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
     size_t send_bytes = op->kind == TRM_ALLTOALLV ? 0
                         : (size_t)(is_per_destination(op->kind) ? op->total : op->count) *
                               trm_dtype_bytes(op->dtype);
     int32_t target_count = 0;
     trm_error cause;
+    if (shm->counted && is_slice_kind(op->kind)) {
+        return sum_in_parts(shm, op, err);
+    }
     if (published > WORTH_RINGING) {
         trmi_shm_settle(shm);
     }

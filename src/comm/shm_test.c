@@ -1,6 +1,8 @@
 /* Every collective over shared memory: ranks as threads and as processes. */
 #include "collective_cases.h"
 
+#include <sched.h>
+
 static const int sizes[] = {1, 2, 3, 4, 5, 8};
 /* small path, its limit, direct and staged with several chunks */
 static const int64_t threads_counts[] = {0, 1, 7, 100, 1000, 5000, -1};
@@ -34,11 +36,63 @@ static void always_staged(void **state) {
     run_all(false, &run);
 }
 
+/* More ranks than CPUs: sums are made in parts by who has a CPU, and who comes when all is summed must not miss what peers
+ * have done since: changed their vector, or given it back. */
+static void sums_behind_each_other(rank_context *context) {
+    OPEN_COMM();
+    enum { LONGEST = 300000, TIMES = 60 };
+    for (int i = 0; i < TIMES; i++) {
+        static const int64_t counts[] = {LONGEST, 300, 4097, 1, 70000, 33};
+        int64_t count = counts[i % 6];
+        float *vector = trm_comm_alloc_shared(comm, (size_t)count * sizeof *vector, &err);
+        EXPECT(vector != NULL, "%s", err.message);
+        for (int again = 0; again < 3; again++) {
+            for (int64_t k = 0; k < count; k++) {
+                vector[k] = (float)((k + rank + again + i) % 11);
+            }
+            trm_collective op = {.kind = again == 1 ? TRM_REDUCE : TRM_ALLREDUCE, .recv = vector, .count = count,
+                                 .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM, .root = i % size, .tag = "behind"};
+            EXPECT_OK(trm_comm_run(comm, &op, &err), err);
+            for (int64_t k = 0; k < count && (again != 1 || rank == i % size); k++) {
+                float wanted = 0;
+                for (int r = 0; r < size; r++) {
+                    wanted += (float)((k + r + again + i) % 11);
+                }
+                EXPECT(vector[k] == wanted, "sum %d, element %ld of %ld: %g, expected %g", i, (long)k, (long)count,
+                       (double)vector[k], (double)wanted);
+            }
+        }
+        trm_comm_free_shared(comm, vector);
+    }
+    CLOSE_COMM();
+}
+
+static void crowded(void **state) {
+    rank_setup given = {.options = {.engine = "shm"}};
+    cpu_set_t before, few;
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&few);
+    for (int cpu = 0, found = 0; cpu < CPU_SETSIZE && found < 2; cpu++) {
+        if (!CPU_ISSET(cpu, &before)) {
+            continue;
+        }
+        CPU_SET(cpu, &few); /* one, then two */
+        found++;
+        assert_int_equal(sched_setaffinity(0, sizeof few, &few), 0);
+        for (int n = 3; n <= 8; n += 5) {
+            ranks_run(n, 0, true, sums_behind_each_other, &given, "processes on few CPUs");
+            ranks_run(n, 0, false, sums_behind_each_other, &given, "threads on few CPUs");
+        }
+    }
+    sched_setaffinity(0, sizeof before, &before);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_threads),
         cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged),
+        cmocka_unit_test(crowded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

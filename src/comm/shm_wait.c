@@ -77,6 +77,11 @@ static bool has_arrived(const trmi_shm *shm, int32_t rank) {
     return atomic_load_explicit(&shm->lines[rank].phase, memory_order_acquire) >= shm->phases;
 }
 
+/* Has no part of the sum in hand, or nobody has. */
+static bool has_no_part(const trmi_shm *shm, int32_t rank) {
+    return has_arrived(shm, rank) || trmi_shm_parts_over(shm);
+}
+
 typedef bool rank_test(const trmi_shm *shm, int32_t rank);
 
 /* True once all have come; *next is the first rank not yet seen. */
@@ -88,8 +93,8 @@ static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next)
 }
 
 static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
-    if (shm->counted &&
-        atomic_load(&shm->head->arrivals) < shm->events * (uint64_t)shm->n) {
+    if (shm->counted && (atomic_load(&shm->head->arrivals) < shm->events * (uint64_t)shm->n ||
+                         !trmi_shm_parts_over(shm))) {
         return false;
     }
     return all_here(shm, test, next);
@@ -224,6 +229,56 @@ trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err)
 
 trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     return wait_event(shm, has_arrived, op, err);
+}
+
+static int32_t lanes_of(const trmi_shm *shm) {
+    return shm->cpus < TRMI_SHM_LANES ? shm->cpus : TRMI_SHM_LANES;
+}
+
+void trmi_shm_begin_parts(trmi_shm *shm, int64_t count) {
+    int32_t lanes = lanes_of(shm);
+    shm->parts += (uint64_t)count;
+    for (int32_t i = 0; i < lanes; i++) {
+        shm->lane_first[i + 1] = count * (i + 1) / lanes;
+        shm->lane_parts[i] += (uint64_t)(shm->lane_first[i + 1] - shm->lane_first[i]);
+    }
+}
+
+/* Never beyond the last of a lane: who comes late must not take a part of the sum that follows. */
+static bool take_from(trmi_shm *shm, int32_t lane, int64_t *part) {
+    _Atomic uint64_t *taken = &shm->head->lanes[lane].taken;
+    uint64_t next = atomic_load(taken), end = shm->lane_parts[lane];
+    while (next < end) {
+        if (atomic_compare_exchange_weak(taken, &next, next + 1)) {
+            *part = shm->lane_first[lane + 1] - (int64_t)(end - next);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool trmi_shm_take_part(trmi_shm *shm, int64_t *part) {
+    int32_t lanes = lanes_of(shm), cpu = sched_getcpu(), own = cpu > 0 ? cpu % lanes : 0;
+    for (int32_t i = 0; i < lanes; i++) {
+        if (take_from(shm, (own + i) % lanes, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void trmi_shm_end_part(trmi_shm *shm) {
+    if (atomic_fetch_add(&shm->head->summed, 1) + 1 == shm->parts) {
+        ring(shm);
+    }
+}
+
+bool trmi_shm_parts_over(const trmi_shm *shm) { return atomic_load(&shm->head->summed) >= shm->parts; }
+
+trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    shm->phases++;
+    atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
+    return wait_event(shm, has_no_part, op, err);
 }
 
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err) {
