@@ -87,6 +87,7 @@ typedef struct trm_expiry {
     float score_decay;    /* 0 = 1 (never decays) */
     int64_t max_rows;     /* whole table; then the worst of a sample of 16 leaves first */
     trm_cap_policy cap;   /* who is worst: least recently or least often updated */
+    float min_norm;       /* of a row's values, Euclidean; where rows begin at 0, also of new ones */
 } trm_expiry;
 
 /* Where rows live. Never a question of how many servers there were when they were made: a

@@ -111,6 +111,7 @@ static const numeric NUMBERS[] = {{"rate", 1e-12, 1e6, AT(optimizer.learning_rat
                                   {"expire-steps", 0, 1e12, AT(expiry.after_ticks), INTO_INTEGER},
                                   {"min-score", 0, 1e9, AT(expiry.min_score), INTO_FLOAT},
                                   {"score-decay", 0, 1, AT(expiry.score_decay), INTO_FLOAT},
+                                  {"min-norm", 0, 1e9, AT(expiry.min_norm), INTO_FLOAT},
                                   {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
 
 static trm_status set_number(const numeric *n, const char *text, trm_table_options *t, trm_error *err) {
@@ -157,7 +158,7 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         t->expiry.cap = (trm_cap_policy)value;
     } else {
         status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, optimizer, rate, momentum, accumulator, "
-                          "decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, max-rows and cap "
+                          "decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, min-norm, max-rows and cap "
                           "are known", key);
     }
     return status;

@@ -9,7 +9,7 @@
 static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     const trm_expiry *e = &o->expiry;
     if (!(e->after_seconds >= 0) || e->after_ticks < 0 || e->max_rows < 0 || !(e->min_score >= 0) ||
-        !(e->score_decay >= 0 && e->score_decay <= 1)) {
+        !(e->score_decay >= 0 && e->score_decay <= 1) || !(e->min_norm >= 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "table '%.40s': expiry wants numbers >= 0 and score_decay at most 1",
                          o->name);

@@ -315,6 +315,41 @@ static void rows_expire_by_each_rule(void **state) {
     }
 }
 
+/* Rows of values near 0 leave, whatever their type; those that a push has just changed stay. */
+static void faint_rows_expire(void **state) {
+    const trm_dtype types[] = {TRM_FLOAT32, TRM_BFLOAT16};
+    for (int i = 0; i < 2; i++) {
+        trmi_account account = {.limit = INT64_MAX};
+        trm_table_options o = {.width = 70,
+                               .dtype = types[i],
+                               .round_to_nearest = true,
+                               .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1},
+                               .expiry = {.min_norm = 0.1f}};
+        trmi_row_table *table = make_at(&o, &one_shard, &account);
+        float g[70] = {0};
+        for (uint64_t key = 0; key < 500; key++) {
+            g[69] = key % 2 == 0 ? 0.05f : 0.5f; /* behind the first 64 */
+            push(table, &key, 1, g, 1);
+        }
+        assert_int_equal(table->rows.count, 500);
+        g[69] = 0;
+        for (uint32_t tick = 2; tick < 400; tick++) {
+            push(table, &(uint64_t){8}, 1, g, tick); /* faint, but in use */
+        }
+        assert_int_equal(table->rows.count, 251);
+        assert_int_equal(table->stats.expired, 249);
+        assert_true(trmi_row_table_peek(table, 7, NULL, NULL, NULL));
+        assert_true(trmi_row_table_peek(table, 8, NULL, NULL, NULL));
+        assert_false(trmi_row_table_peek(table, 6, NULL, NULL, NULL));
+        trmi_row_table_destroy(table);
+        assert_int_equal(account.used, 0);
+    }
+    trm_table_options o = {.name = "t", .width = 1, .expiry = {.min_norm = NAN}};
+    trm_table_options out;
+    trm_error err;
+    assert_int_equal(trmi_row_table_check(&o, &out, &err), TRM_INVALID);
+}
+
 static void memory_comes_back_after_expiry(void **state) {
     trmi_account account = {.limit = INT64_MAX};
     trmi_row_table *table = make_at(
@@ -732,6 +767,7 @@ int main(void) {
         cmocka_unit_test(pages_split_and_every_kernel_finds_all),
         cmocka_unit_test(admission_counts),
         cmocka_unit_test(rows_expire_by_each_rule),
+        cmocka_unit_test(faint_rows_expire),
         cmocka_unit_test(memory_comes_back_after_expiry),
         cmocka_unit_test(caps_keep_the_recent_or_the_frequent),
         cmocka_unit_test(the_budget_is_never_exceeded_by_eviction),

@@ -196,6 +196,23 @@ static void feel_pressure(trmi_row_table *table) {
              table->spill != NULL ? "spilled to the file" : "evicted");
 }
 
+/* Its values are as good as none. */
+static bool is_faint(const trmi_row_table *table, const char *record) {
+    enum { SOME = 64 };
+    const float least = table->options.expiry.min_norm;
+    const size_t element = trm_dtype_bytes(table->options.dtype);
+    float values[SOME];
+    double squares = 0, enough = (double)least * (double)least;
+    for (int32_t i = 0; least > 0 && i < table->options.width && squares < enough; i += SOME) {
+        int32_t n = table->options.width - i < SOME ? table->options.width - i : SOME;
+        table->kernels->load[table->options.dtype](record + (size_t)i * element, n, values);
+        for (int32_t k = 0; k < n; k++) {
+            squares += (double)values[k] * (double)values[k];
+        }
+    }
+    return squares < enough;
+}
+
 /* The page of this key is full and cannot grow: the worst of its neighbours goes. */
 static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     char *records[TRMI_SAMPLE_BUCKETS * TRMI_BUCKET_SLOTS];
@@ -204,8 +221,14 @@ static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
     if (h == NULL) {
         return false;
     }
+    char *record = (char *)(void *)h - table->layout.header_offset;
+    if (is_faint(table, record)) {
+        trmi_row_table_remove(table, h->key);
+        table->stats.expired++;
+        return true;
+    }
     feel_pressure(table);
-    if (table->spill != NULL && spill_row(table, (char *)(void *)h - table->layout.header_offset)) {
+    if (table->spill != NULL && spill_row(table, record)) {
         return true;
     }
     trmi_row_table_remove(table, h->key);
@@ -402,7 +425,7 @@ static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_
            score * powf(e->score_decay, (float)rested) < e->min_score;
 }
 
-/* As below, among the rows in the file: what memory keeps of them is enough. */
+/* As below, among the rows in the file: what memory keeps of them is enough. (Faint ones do not get there.) */
 static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     if (table->spill == NULL || table->spilled.count == 0) {
         return;
@@ -433,7 +456,7 @@ static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tic
 /* Looks at the rows of a few buckets, in turn; a page that has lost most of its rows shrinks. */
 void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
-    if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0) {
+    if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->min_norm == 0) {
         return;
     }
     sweep_cold(table, rows, tick);
@@ -454,7 +477,8 @@ void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *
         int count = trmi_rows_bucket(&table->rows, page, table->sweep_bucket++, records);
         for (int i = 0; i < count; i++) {
             const trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
-            if (has_expired(table, h->last_tick, h->last_time, h->score, tick)) {
+            if (has_expired(table, h->last_tick, h->last_time, h->score, tick) ||
+                (h->last_tick != tick->tick && is_faint(table, records[i]))) {
                 trmi_row_table_remove(table, h->key);
                 table->stats.expired++;
             }
