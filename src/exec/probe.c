@@ -68,14 +68,9 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-double trmi_probe_mean(double *times, int32_t count) {
-    int32_t kept = count - count / 8;
-    double sum = 0;
+double trmi_probe_median(double *times, int32_t count) {
     qsort(times, (size_t)count, sizeof *times, by_value);
-    for (int32_t i = 0; i < kept; i++) {
-        sum += times[i];
-    }
-    return sum / kept;
+    return (times[(count - 1) / 2] + times[count / 2]) / 2;
 }
 
 double trmi_probe_quartile(double *times, int32_t count, double *spread) {
@@ -242,6 +237,9 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
+            if (i == exec->program->backward_begin) { /* what forward left in caches is gone until backward comes by */
+                trmi_probe_sweep(probe, own);
+            }
             double at = trmi_probe_clock(probe);
             TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
             sums[marks[i]] += trmi_probe_clock(probe) - at;

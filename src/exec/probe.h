@@ -54,8 +54,8 @@ double trmi_probe_clock(const trmi_probe *probe);
 /* Caches hold what a step leaves in them when it comes by again: less of this operator, which touches own_bytes, the
  * larger the step is. */
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes);
-/* Mean of `count` times without the largest eighth. */
-double trmi_probe_mean(double *times, int32_t count);
+/* Of `count` times, which are sorted. */
+double trmi_probe_median(double *times, int32_t count);
 /* Lower quartile of `count` times, which are sorted; *spread may be NULL. */
 double trmi_probe_quartile(double *times, int32_t count, double *spread);
 /* The largest of all ranks, element by element. */

@@ -19,8 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 6, UPDATES = 6, TURNS = 9, TURNS_LEAST = 3, MOVES = 8, NAME = 32, BUCKETS = 4 };
-static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
+enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, TURNS_LEAST = 3, MOVES = 8, NAME = 32, BUCKETS = 4 };
+static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20}; /* the first SMALL are taken more often */
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
                                        TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
                                        TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE};
@@ -30,6 +30,7 @@ static const double enough = 0.7; /* seconds for one program of messages */
 typedef struct links {
     trmi_probe *probe;
     int32_t ranks, group;
+    int first, end, most; /* sizes of the present program; turns */
     double seconds[MOVES][SIZES];
 } links;
 
@@ -144,18 +145,26 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
         double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
         if (turn >= 0) {
-            times[(int64_t)i * TURNS + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
+            times[(int64_t)i * l->most + turn] = (own ? trmi_probe_clock(l->probe) : trmi_os_now()) - begin;
         }
     }
     return TRM_OK;
 }
 
+/* A message takes what it takes on the mean of the ranks, of which the early ones wait; in the usual turn. */
+static trm_status usual(const links *l, double *times, int32_t turns, double *seconds, trm_error *err) {
+    trm_status status = l->probe->comm == NULL ? TRM_OK
+                                               : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64, TRM_REDUCE_MEAN, err);
+    *seconds = trmi_probe_median(times, turns);
+    return status;
+}
+
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc((size_t)p->steps_count * TURNS * sizeof *times + 1), begin = trmi_os_now(), used = 0;
+    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1), begin = trmi_os_now(), used = 0;
     trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     int32_t turns = 0;
-    for (int turn = -1; status == TRM_OK && turn < TURNS && (turn < TURNS_LEAST || used < enough); turn++) {
+    for (int turn = -1; status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough); turn++) {
         status = time_turn(l, exec, message, turn, times, err);
         used = trmi_os_now() - begin;
         status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status; /* all stop together */
@@ -164,7 +173,7 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
-            l->seconds[what][size] = trmi_probe_mean(times + (int64_t)i * TURNS, turns);
+            status = usual(l, times + (int64_t)i * l->most, turns, &l->seconds[what][size], err);
         }
     }
     trmi_free(times);
@@ -209,10 +218,10 @@ static trm_status run_program(links *l, trm_error *err) {
     TRMI_TRY(mesh_of(l, &mesh, err));
     TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = false}, &g, err);
-    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
-        status = add_size(l, g, plan, i, outputs + 4 * i, err);
+    for (int i = l->first; status == TRM_OK && i < l->end; i++) {
+        status = add_size(l, g, plan, i, outputs + 4 * (i - l->first), err);
     }
-    trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * SIZES};
+    trm_exec_options options = {.outputs = outputs, .outputs_count = 4 * (l->end - l->first)};
     status = status == TRM_OK ? run_graph(l, g, plan, &options, message_of, err) : status;
     trmi_shard_plan_destroy(plan);
     trm_graph_destroy(g);
@@ -247,7 +256,7 @@ static trm_status run_stores(links *l, trm_error *err) {
     TRMI_TRY(mesh_of(l, &mesh, err));
     TRMI_TRY(trmi_shard_plan_create(&mesh, &plan, err));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
-    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
+    for (int i = l->first; status == TRM_OK && i < l->end; i++) {
         status = add_store(l, g, plan, i, &sum, err);
     }
     trm_exec_options options = {.loss = sum};
@@ -265,9 +274,9 @@ static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     }
     trm_status status = TRM_OK;
-    for (int i = 0; status == TRM_OK && i < SIZES; i++) {
-        double times[TURNS];
-        for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
+    for (int i = l->first; status == TRM_OK && i < l->end; i++) {
+        double times[TURNS_SMALL];
+        for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
             status = together(l, err);
             trmi_probe_sweep(l->probe, 0);
             memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
@@ -282,7 +291,7 @@ static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
                 times[turn] = trmi_os_now() - begin;
             }
         }
-        l->seconds[BUCKETS][i] = trmi_probe_mean(times, TURNS);
+        status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[BUCKETS][i], err) : status;
     }
     trm_comm_free_shared(group, data);
     return status;
@@ -331,7 +340,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double 
             times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
         }
     }
-    *seconds = status != TRM_OK ? 0 : step ? trmi_probe_mean(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
+    *seconds = status != TRM_OK ? 0 : step ? trmi_probe_median(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
@@ -359,10 +368,14 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
         if (l->ranks % l->group != 0) {
             continue;
         }
-        TRMI_TRY(run_program(l, err));
-        TRMI_TRY(run_stores(l, err));
-        TRMI_TRY(run_buckets(l, err));
-        TRMI_TRY(trm_comm_allreduce(l->probe->comm, &l->seconds[0][0], MOVES * SIZES, TRM_FLOAT64, TRM_REDUCE_MEAN, err));
+        for (int large = 0; large < 2; large++) {
+            l->first = large ? SMALL : 0;
+            l->end = large ? SIZES : SMALL;
+            l->most = large ? TURNS : TURNS_SMALL;
+            TRMI_TRY(run_program(l, err));
+            TRMI_TRY(run_stores(l, err));
+            TRMI_TRY(run_buckets(l, err));
+        }
         for (int m = 0; m < MOVES; m++) {
             bool alone = moves[m] == TRMI_MOVE_LOCAL;
             for (int i = 0; alone && i < SIZES; i++) {
@@ -391,7 +404,7 @@ trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *er
     struct tm day;
     int cores = probe->cores;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
-    trmi_text_printf(out, "# messages of %d ranks of this machine, measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
+    trmi_text_printf(out, "# messages of %d ranks of this machine (form 2), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
                      "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);

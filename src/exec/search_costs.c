@@ -76,7 +76,7 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
 #else
     (void)err;
 #endif
-    c->flop = 1 / (0.6 * flops); /* of the register tile's rate real operators reach about so much */
+    c->flop = 1 / (TRMI_COSTS_REACHED * flops);
     c->byte = 1 / bytes;
     return TRM_OK;
 }
@@ -122,13 +122,13 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 t1 x2 s24 p2 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
+/* "conv2d 89abcdef01234567 t1 x2 s24 p3 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p2", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p3", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
                                    c->ranks, class);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
@@ -186,6 +186,10 @@ static bool recall(trmi_costs *c, const char *key, double *forward, double *back
     double now = c->probe != NULL ? c->probe->load : load;
     if (c->probe != NULL && (spread > 0.4 || load > BUSY) && now < QUIET) {
         return false;
+    }
+    bool dated = strlen(how) >= 10 && how[4] == '-' && how[7] == '-';
+    if (dated && (c->oldest[0] == '\0' || strncmp(how, c->oldest, 10) < 0)) {
+        snprintf(c->oldest, sizeof c->oldest, "%.10s", how);
     }
     snprintf(longer, sizeof longer, "%s backward", key);
     return trmi_tuning_find(c->file, longer, &how, backward);
@@ -358,7 +362,7 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         return NULL;
     }
     bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
-                  links->update.count > 0 && strstr((const char *)text, "scatterstore") != NULL && (links->load < BUSY || c->probe->load > QUIET);
+                  links->update.count > 0 && strstr((const char *)text, "(form 2)") != NULL && (links->load < BUSY || c->probe->load > QUIET);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);

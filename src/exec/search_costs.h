@@ -18,6 +18,7 @@ typedef struct trmi_costs {
     trmi_probe *probe;    /* NULL: nothing is measured. Borrowed */
     int threads, ranks;   /* ranks that run when operators are measured; 1: one by itself */
     double flop, byte;    /* seconds, this machine's rates with `threads` */
+    char oldest[12];      /* day of the oldest entry that was kept; "": all are of now */
     double factor;        /* on all: ranks that share cores, speed of the other machine */
     double share;         /* on memory traffic of what was measured or guessed for one rank by itself; at least 1 */
     bool refresh;         /* what is kept is measured again */
@@ -27,6 +28,10 @@ typedef struct trmi_costs {
     double measure_seconds, limit_seconds;
     struct trmi_tuning *file; /* NULL: not kept */
 } trmi_costs;
+
+#define TRMI_COSTS_REACHED 0.6 /* of the register tile's rate: so much real operators reach, about */
+/* How much of a gradient's bytes travels (0: float32). */
+static inline double trmi_wire_part(trm_dtype wire) { return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float); }
 
 typedef struct trmi_costs_options {
     trmi_probe *probe;
