@@ -39,6 +39,40 @@ grep -q "^op fc2" "$dir/plan" || fail "the plan file has no line for the classif
 grep -q "</svg>" "$dir/plan.svg" || fail "no picture"
 expect 0 "the given plan" plan mlp --classes 100000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure
 
+# Norms of each rank's own samples are data parallel's function: no statistics travel. Gradients in 16 bits are half the bytes.
+# Both are said, and so is how much of the machine the model's arithmetic takes.
+cut="resnet18 --batch-size 8 --image-size 32 -n 2 --links guess --no-measure"
+# shellcheck disable=SC2086 # words
+{
+    expect 0 "norms  *over the samples of all ranks.*--sync-batch-norm off" plan $cut
+    grep -q "^utilisation   [0-9.]* %" "$dir/out" || fail "no utilisation"
+    expect 0 '"norms":"joined"' plan $cut --json
+    cp "$dir/out" "$dir/joined"
+    expect 0 '"norms":"local"' plan $cut --sync-batch-norm off --json
+    cp "$dir/out" "$dir/local"
+    expect 0 "norms  *over each rank's own samples" plan $cut --sync-batch-norm off
+    expect 0 '"certificate"' plan $cut --wire bf16 --json
+    expect 2 "sync-batch-norm" plan $cut --sync-batch-norm 2
+}
+holds "$(number norm_seconds "$dir/joined") > 0 && $(number norm_seconds "$dir/local") == 0" "statistics of norms"
+holds "$(number data_parallel_seconds "$dir/local") < $(number data_parallel_seconds "$dir/joined")" "local norms are cheaper"
+holds "$(number utilisation "$dir/joined") > 0 && $(number utilisation "$dir/joined") < 1 && $(number model_flops "$dir/joined") > 1e9" "utilisation"
+sent() { grep -o '"bytes":[0-9]*,"seconds":[-0-9.e+]*,"exposed_seconds":[-0-9.e+]*,"gradients":true' "$1" | head -1 | cut -d: -f2 | cut -d, -f1; }
+pinned="$cut --plan $dir/samples --json" # data parallel's gradients, whole and packed
+"$T" plan $cut --save "$dir/samples" --quiet > /dev/null && sed -i 's/^\(op [^ ]*\) .*/\1 n pinned/; /^store/d' "$dir/samples"
+# shellcheck disable=SC2086
+{
+    expect 0 '"certificate"' plan $pinned && cp "$dir/out" "$dir/whole"
+    expect 0 '"certificate"' plan $pinned --wire bf16
+}
+holds "$(sent "$dir/out") * 2 == $(sent "$dir/whole") && $(sent "$dir/out") > 1e4" "gradients in 16 bits"
+for wire in fp32 bf16; do
+    expect 0 '"seconds"' bench split resnet18 --batch-size 8 --image-size 32 -n 2 --plans "$dir/samples" --repeats 3 --wire $wire --sync-batch-norm off --json
+    number loss "$dir/out" > "$dir/loss.$wire"
+done
+a=$(cat "$dir/loss.fp32") b=$(cat "$dir/loss.bf16")
+holds "$a != $b && ($a - $b) ^ 2 < 0.01 * $a ^ 2" "losses with packed gradients"
+
 # The other searches are worse or equal, and never slower than data parallel.
 for search in recursive propagation; do
     expect 0 '"search"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --search $search --json

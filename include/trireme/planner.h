@@ -44,7 +44,7 @@ typedef struct trm_planner_options {
 } trm_planner_options;
 
 /* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
- * times that. `parallel` is ignored.
+ * times that. Of `parallel` two things count: `wire`, and sync_batch_norm TRM_NORM_LOCAL.
  * Collective with a communicator: *out is NULL on ranks other than 0, and the error is rank 0's cause or their own.
  *   owns   caller; `model`, its data and contexts are borrowed until destroy
  *   error  INVALID (names, meshes, links, plan: what was expected), NOMEM, those of the network */

@@ -1,9 +1,8 @@
 /* bench split: plans of a split as they run on ranks of this machine. plan --validate starts it and reads it. */
 #include "app/app.h"
 #include "app/bench.h"
+#include "app/planning.h"
 #include "app/ranks.h"
-
-#include "trireme/planner.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -70,6 +69,7 @@ static trm_status measure(app_context *app, trm_error *err) {
     if (status == TRM_OK) {
         status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);
     }
+    app_split_options(app, &model);
     for (const char *at = app->o.plan_given; status == TRM_OK && at != NULL && *at != '\0';) {
         char path[512], *plan = NULL;
         size_t length = strcspn(at, ",");

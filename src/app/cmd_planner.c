@@ -57,6 +57,13 @@ static bool measured_here(const app_context *app, int64_t ranks) {
     return !links && !app->o.plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS;
 }
 
+void app_split_options(const app_context *app, trm_model_options *model) {
+    const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
+    bool local = app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
+    model->parallel.wire = strcmp(wire, "bf16") == 0 ? TRM_BFLOAT16 : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16 : 0;
+    model->parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
+}
+
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
     const app_options *o = &app->o;
     memset(p, 0, sizeof *p);
@@ -65,6 +72,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     if (status == TRM_OK) {
         status = app_model_options(app, app->parsed.arguments[0], p->data, false, &p->network, p->description, &p->model, err);
     }
+    app_split_options(app, &p->model);
     if (status == TRM_OK && o->plan_given != NULL) {
         status = app_read_text(o->plan_given, &p->given, err);
     }

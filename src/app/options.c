@@ -142,6 +142,8 @@ static const app_flag PLANNER[] = {
     {"links", APP_TEXT, OPTION(plan_links), "FILE", "links of another machine; 'guess': do not measure this one's", 0, 0},
     {"plan", APP_TEXT, OPTION(plan_given), "FILE", "a plan to compare with; what it pins is kept", 0, 0},
     {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together, not of one", 0, 0},
+    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
+    {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off", "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0, 0},
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
     {"refresh", APP_BOOL, OPTION(plan_refresh), NULL, "measure operators and messages again, whatever is kept in the cache", 0, 0},
     {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
@@ -156,6 +158,8 @@ GROUP(bench_plan, "Mesh", BENCH_PLAN);
 
 static const app_flag BENCH_SPLIT[] = {
     {"plans", APP_TEXT, OPTION(plan_given), "FILE,...", "plan files for so many ranks", 0, 0},
+    {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
+    {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off", "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0, 0},
     {"profile", APP_BOOL, OPTION(plan_profile), NULL, "each step of rank 0's program with its time", 0, 0},
 };
 GROUP(bench_split, "Plans", BENCH_SPLIT);

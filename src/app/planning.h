@@ -6,6 +6,8 @@
 
 #include "trireme/planner.h"
 
+/* --wire and --sync-batch-norm of commands that plan. */
+void app_split_options(const app_context *app, trm_model_options *model);
 /* Runs the planner's plans on the ranks that have joined and prints predictions beside measurements. Collective;
  * `planner` is NULL on ranks other than 0. */
 trm_status app_validate(app_context *app, const trm_planner *planner, const trm_model_options *model, trm_error *err);

@@ -34,6 +34,7 @@ typedef struct trmi_search_costs {
     double overlap;     /* part of gradient traffic that can run beside operators: 1 = all, 0 = none */
     double slowdown;    /* of operators beside traffic; 0 = 1 */
     bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
+    double wire;        /* ... as so much of their bytes: 0.5 in 16 bits; 0 = 1 */
     bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
@@ -141,6 +142,8 @@ double trmi_space_update(const trmi_space *space, double bytes);
 static inline int32_t trmi_space_gradients(const trmi_space *space) { return space->costs.gradients > 1 ? space->costs.gradients : 1; }
 /* Of the time of an update: where the gradient stays in factors. */
 double trmi_space_apart(const trmi_space *space);
+/* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */
+double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */

@@ -247,8 +247,8 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
     trmi_bucket_item *items = trmi_alloc((size_t)count * sizeof *items);
     trmi_bucket *cut = trmi_alloc((size_t)count * sizeof *cut);
     const trmi_space *s = w->s;
-    double small = trmi_price(&s->prices, &s->mesh, from[0].move, from[0].axes, TRMI_SMALL_MESSAGE);
-    double large = trmi_price(&s->prices, &s->mesh, from[0].move, from[0].axes, TRMI_LARGE_MESSAGE);
+    double small = trmi_space_bucket(s, from[0].move, from[0].axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, from[0].move, from[0].axes, TRMI_LARGE_MESSAGE);
     double beta = (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
     double alpha = fmax(0, small - TRMI_SMALL_MESSAGE * beta);
     if (items == NULL || cut == NULL) {
@@ -265,7 +265,7 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
     for (int32_t i = 0; i < buckets; i++) {
         item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;
         joined.bytes = (double)cut[i].bytes;
-        joined.seconds = trmi_price(&s->prices, &s->mesh, joined.move, joined.axes, joined.bytes);
+        joined.seconds = trmi_space_bucket(s, joined.move, joined.axes, joined.bytes);
         joined.node = cut[i].count; /* from here on: gradients in it */
         out[(*out_count)++] = joined;
     }
@@ -312,14 +312,14 @@ static void fuse(walk *w) {
 
 /* One channel; `overlap` of it runs beside operators. */
 static void play(walk *w) {
-    double end = 0, sum = 0;
+    double end = 0, sum = 0, wire = w->s->costs.wire > 0 ? w->s->costs.wire : 1;
     for (int64_t i = 0; i < w->items_count; i++) {
         item *it = &w->items[i];
         double begin = fmax(end, it->ready);
         end = begin + it->seconds;
         sum += it->seconds;
         note(w, (trmi_event){.kind = TRMI_EVENT_BUCKET, .node = -1, .phase = TRMI_BACKWARD, .what = "gradients",
-                             .move = it->move, .axes = it->axes, .bytes = it->bytes, .begin = begin,
+                             .move = it->move, .axes = it->axes, .bytes = it->bytes * wire, .begin = begin,
                              .seconds = it->seconds, .count = it->node});
     }
     double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);

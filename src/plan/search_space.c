@@ -213,6 +213,12 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
     return INFINITY;
 }
 
+double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, double bytes) {
+    double wire = s->costs.wire > 0 ? s->costs.wire : 1;
+    double pack = wire < 1 ? 2 * (1 + wire) * bytes * s->prices.byte : 0; /* all is read and what travels written, and back */
+    return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
+}
+
 /* Seconds of a gradient's sum over the ranks that have the parameter in common. In buckets start-ups are shared: what no
  * bucket can save is its bytes. */
 static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value, const trmi_spread *made,
@@ -225,8 +231,8 @@ static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_
     if (!s->costs.fuse || axes == 0 || !(seconds < INFINITY)) {
         return seconds;
     }
-    double small = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_GRADIENTS, axes, TRMI_SMALL_MESSAGE);
-    double large = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_GRADIENTS, axes, TRMI_LARGE_MESSAGE);
+    double small = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_LARGE_MESSAGE);
     return bytes_of(s, value, made) * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
 }
 

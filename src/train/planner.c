@@ -39,7 +39,7 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
 #endif
     const trmi_plan_options options = {.target = &target, .loss = loss, .precision = (int32_t)p->model.precision,
                                        .no_fusion = p->model.no_fusion || !fast, .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1};
+                                       .factored_gradients = p->model.accumulate <= 1, .local_norms = trmi_planner_local_norms(p)};
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
@@ -61,7 +61,8 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
 #endif
     const trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)p->model.precision,
                                        .no_fusion = p->model.no_fusion, .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1, .shard = plan};
+                                       .factored_gradients = p->model.accumulate <= 1, .shard = plan,
+                                       .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_plan_create(graph, &options, out, err);
     backend->destroy(backend);
     return status;
@@ -115,6 +116,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     if (status == TRM_OK) {
         *bytes = (double)trmi_program_resident(program, p->slots, p->ranks, false);
         *bytes += p->model.accumulate > 1 ? (double)trmi_program_arena_resident(program, TRMI_ARENA_GRAD, p->ranks > 1) : 0;
+        double wire = trmi_wire_part(p->model.parallel.wire); /* packed gradients have memory of their own */
+        *bytes += wire < 1 ? wire * (double)program->arena_bytes[TRMI_ARENA_GRAD] : 0;
     }
     trmi_plan_destroy(program);
     trmi_shard_plan_destroy(plan);
@@ -146,6 +149,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
                                      .fuse = true, .shard_stores = true, .overhead = p->links.overhead,
+                                     .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     return trmi_space_create(graph, mesh, &costs, p->given, out, err);

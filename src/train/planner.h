@@ -63,6 +63,7 @@ struct trm_planner {
     trmi_way_out way_out;
 };
 
+static inline bool trmi_planner_local_norms(const trm_planner *p) { return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL; }
 static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
 /* Bytes a rank that the search may use; 0 = any. */
 static inline double trmi_planner_limit(const trm_planner *p) {

@@ -30,6 +30,8 @@ typedef struct report {
     trmi_timeline timeline;
     trmi_measure measure;
     double *moves; /* [nodes] blocking seconds of messages */
+    double statistics; /* ... of joined norms */
+    int32_t norms;
     row *rows;
     int32_t rows_count;
     traffic traffic[TRAFFIC_MAX];
@@ -115,7 +117,10 @@ static trm_status gather(report *r, trm_error *err) {
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_event *e = &r->timeline.events[i];
         if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
+            bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
             r->moves[e->node] += e->seconds;
+            r->statistics += norm ? e->seconds : 0;
+            r->norms += norm;
         }
         if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) && e->move != TRMI_MOVE_LOCAL) {
             add_traffic(r, e, backward_end);
@@ -166,6 +171,41 @@ static const char *letters_of(const report *r, int32_t node) {
 static const char *runner_of(const report *r, int32_t node) {
     int32_t i = r->m->found.runners[node].strategy;
     return i < 0 ? NULL : trmi_space_class_of(r->m->space, node)->strategies[i].letters;
+}
+
+/* Arithmetic of the model, forward and backward, a second and rank, of what a rank's cores can do; nothing that is done twice
+ * counts. */
+static double work_of(const report *r) {
+    const trm_graph *g = r->m->space->graph;
+    double flops = 0;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        flops += trmi_op_cost(g, &g->ops[i]).flops;
+    }
+    return flops;
+}
+
+static double peak_of(const report *r) {
+    const trm_planner *p = r->p;
+    return p->links.flops > 0 ? p->links.flops : 1 / (TRMI_COSTS_REACHED * p->costs.flop * p->costs.factor);
+}
+
+static double utilisation_of(const report *r) { return work_of(r) / (r->p->ranks * r->measure.step * peak_of(r)); }
+
+static bool has_norms(const report *r) {
+    for (int32_t n = 0; n < r->m->space->nodes_count; n++) {
+        trmi_op_kind kind = trmi_space_op(r->m->space, n)->kind;
+        if (kind == TRMI_OP_BATCH_NORM || kind == TRMI_OP_NORM_ACT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The day in the first line of measured links; "": given or guessed. */
+static const char *links_day(const report *r, char text[12]) {
+    const char *at = r->p->links_text != NULL ? strstr(r->p->links_text, "measured ") : NULL;
+    snprintf(text, 12, "%.10s", at != NULL ? at + strlen("measured ") : "");
+    return text;
 }
 
 /* ---- for people ----------------------------------------------------------------------------------------------- */
@@ -222,10 +262,21 @@ static void tell_head(report *r) {
         trmi_text_printf(t, "verdict       data parallel is as good as optimal: no plan%s is faster by more than %.2f %%\n",
                          r->p->options.memory_bytes > 0 ? " that fits" : "", 100 * fmax(0, gain));
     }
-    trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s), %d rounds of search; links %s; operators x "
-                     "%.2f\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
-                     (int)r->p->rounds, r->p->links.curves_count > 0 ? "measured" : r->p->options.links == NULL ? "guessed" : "given",
-                     r->p->costs.factor);
+    if (has_norms(r) && info.ranks > 1 && trmi_planner_local_norms(r->p)) {
+        trmi_text_printf(t, "norms         over each rank's own samples (--sync-batch-norm off): the function of data_parallel, not that of one device\n");
+    } else if (has_norms(r) && info.ranks > 1) {
+        trmi_text_printf(t, "norms         over the samples of all ranks, as on one device, in every plan here: %d messages, %s of the step. "
+                         "The mode data_parallel takes each rank's own: --sync-batch-norm off plans that\n", (int)r->norms,
+                         time_text(r->statistics, a));
+    }
+    trmi_text_printf(t, "utilisation   %.1f %%: %.4g GFLOP a step of the model, %d ranks of %.4g GFLOP/s\n", 100 * utilisation_of(r),
+                     work_of(r) / 1e9, (int)info.ranks, peak_of(r) / 1e9);
+    char day[12];
+    trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s), %d rounds of search; links %s%s; operators x "
+                     "%.2f%s%s\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
+                     (int)r->p->rounds, r->p->links.curves_count > 0 ? "measured " : r->p->options.links == NULL ? "guessed" : "given",
+                     links_day(r, day)[0] != '\0' ? day : "", r->p->costs.factor, r->p->costs.oldest[0] != '\0' ? "; the oldest of " : "",
+                     r->p->costs.oldest);
 }
 
 static void tell_time(report *r) {
@@ -579,6 +630,16 @@ static void tell_json(report *r) {
     number(t, "compiled_bytes", info.compiled_bytes);
     number(t, "samples_per_second", info.samples_per_second);
     number(t, "data_parallel_seconds", info.data_parallel_seconds);
+    number(t, "utilisation", utilisation_of(r));
+    number(t, "model_flops", work_of(r));
+    number(t, "peak_flops", peak_of(r));
+    if (has_norms(r)) {
+        string(t, "norms", trmi_planner_local_norms(r->p) ? "local" : "joined");
+        number(t, "norm_seconds", r->statistics);
+    }
+    char day[12];
+    string(t, "links_measured", links_day(r, day));
+    string(t, "oldest_cost", r->p->costs.oldest);
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, info.step_seconds);
     number(t, "lower_bound", r->p->mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);

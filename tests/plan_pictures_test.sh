@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The pictures of trireme plan, read by others: the SVG by Python's XML parser, the graph by Graphviz' dot, which must draw every
+# operator and every value between two of them, messages in red.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+model="resnet18 --batch-size 2 --image-size 32 -n 4 --mesh 2x2 --links guess --no-measure"
+# shellcheck disable=SC2086 # words
+"$trireme" plan $model --svg plan.dot --json > out 2> err || fail "plan --svg plan.dot: $(tail -1 err)"
+# shellcheck disable=SC2086
+"$trireme" plan $model --svg plan.svg --quiet > /dev/null 2> err || fail "plan --svg plan.svg: $(tail -1 err)"
+operators=$(grep -o '"repeats":' out | wc -l)
+[ "$operators" -gt 40 ] || fail "$operators operators in the report"
+python3 - "$operators" << 'END' || fail "the SVG is not what it should be"
+import sys, xml.etree.ElementTree as tree
+svg = "{http://www.w3.org/2000/svg}"
+root = tree.parse("plan.svg").getroot()
+rects = root.findall(".//" + svg + "rect")
+assert root.tag == svg + "svg", root.tag
+assert len(rects) >= 2 * int(sys.argv[1]), "%d rectangles, two axes of %s operators" % (len(rects), sys.argv[1])
+assert all(float(r.get("width")) > 0 and r.find(svg + "title").text for r in rects if r.find(svg + "title") is not None)
+END
+command -v dot > dot || skip "no Graphviz to draw the graph with (apt-get install graphviz)"
+dot -Tplain plan.dot > plain 2> err || fail "dot: $(tail -1 err)"
+[ -s err ] && fail "dot says: $(head -1 err)"
+[ "$(grep -c '^node ' plain)" = "$operators" ] || fail "$(grep -c '^node ' plain) nodes drawn, $operators operators planned"
+edges=$(grep -c ' -> ' plan.dot)
+[ "$(grep -c '^edge ' plain)" = "$edges" ] && [ "$edges" -ge "$((operators - 1))" ] || fail "$(grep -c '^edge ' plain) edges drawn of $edges"
+red=$(grep -c 'color=red' plan.dot)
+[ "$(grep -c '^edge .* red$' plain)" = "$red" ] || fail "$(grep -c '^edge .* red$' plain) red edges drawn, $red values travel"
+dot -Tsvg plan.dot > drawn.svg 2> err && grep -q '</svg>' drawn.svg || fail "dot -Tsvg: $(tail -1 err)"
+grep -q '"all-' out && [ "$red" -eq 0 ] && fail "values travel, and no edge is red"
+[ $failed -eq 0 ] && echo "pictures: $operators operators, $edges edges, $red of them travel"
+exit $failed
