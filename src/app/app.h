@@ -260,7 +260,7 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
 /* After all tables: INVALID if a part was about none of them. */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
-/* ---- roles (roles.c) ---------------------------------------------------------------------------------- */
+/* ---- roles (roles.c, role.c) ---------------------------------------------------------------------------------- */
 
 /* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
 bool app_is_job(const app_context *app);

@@ -1,0 +1,407 @@
+/* One role of a job with parameter servers, to its end.
+ *
+ *      who am I (TF_CONFIG, guide 000's flags) -> the job's secret -> estimator of that role -> trm_train_and_evaluate
+ */
+#include "app/role.h"
+
+#include "app/bench.h"
+
+#include "trireme/cluster.h"
+#include "trireme/estimator.h"
+#include "trireme/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what flags say ---------------------------------------------------------------------------------------- */
+
+static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
+    char *end;
+    if (strcmp(o->mode, "sync") == 0) {
+        s->mode = TRM_PS_SYNC;
+        return TRM_OK;
+    }
+    if (strcmp(o->mode, "async") == 0) {
+        s->mode = TRM_PS_ASYNC;
+        return TRM_OK;
+    }
+    if (strncmp(o->mode, "staleness=", 10) == 0 && o->mode[10] >= '0' && o->mode[10] <= '9') {
+        long k = strtol(o->mode + 10, &end, 10);
+        if (*end == '\0' && k <= 1000000) {
+            s->mode = TRM_PS_BOUNDED;
+            s->staleness = (int32_t)k;
+            return TRM_OK;
+        }
+    }
+    return app_fail(err, TRM_INVALID, "--mode %.40s: sync, async or staleness=K expected (staleness=0: all workers "
+                    "finish a batch before the next begins)", o->mode);
+}
+
+/* Which tables there are is known only later. */
+trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_error *err) {
+    trm_table_options unused = {0};
+    uint64_t named = 0;
+    trm_status status = mode_of(o, s, err);
+    return status == TRM_OK ? app_table_flag(o->tables, &unused, &named, err) : status;
+}
+
+/* ---- the role ---------------------------------------------------------------------------------------------- */
+
+typedef struct role {
+    app_context *app;
+    const char *name;
+    app_network network;
+    char description[APP_DESCRIPTION_BYTES];
+    trm_cluster *cluster;
+    trm_estimator *estimator;
+    app_report_state report;
+    uint8_t token[TRM_TOKEN_BYTES];
+    bool has_token;
+    char token_path[4096]; /* model_dir/job.token; "" = --token-file, or none is needed */
+    char latest[32], best[64], last[32]; /* exporters */
+    bool bench; /* random batches; what all workers do together is timed, from WARM_STEPS updates on */
+    uint64_t first_step, last_step;
+    uint64_t tables_named; /* parts of --tables that were about one */
+    double first_time, last_time, loss;
+} role;
+
+enum { WARM_STEPS = 20 };
+
+static trm_status make_data(const trm_input_context *c, void *params, trm_dataset **out, trm_error *err) {
+    role *r = params;
+    bool train = c->mode == TRM_MODE_TRAIN;
+    if (r->bench) {
+        return app_dataset_random(r->app, out, err);
+    }
+    r->app->shards = c->pipelines;
+    r->app->shard = c->index;
+    return app_dataset(r->app, train ? app_usage(&r->app->o, TRM_USAGE_TRAIN) : TRM_USAGE_TEST, train, out, err);
+}
+
+static trm_status make_model(trm_run_mode mode, trm_model_options *options, void *params, trm_error *err) {
+    role *r = params;
+    trm_dataset *data = options->data;
+    return app_model_options(r->app, r->name, data, mode == TRM_MODE_EVAL, &r->network, r->description, options,
+                             err);
+}
+
+/* All tables are declared by now. */
+static trm_status check_tables(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    const role *r = context;
+    return app_table_flag_used(r->app->o.tables, r->tables_named, err);
+}
+
+static trm_status time_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    role *r = context;
+    r->last_step = p->global_step;
+    r->last_time = trm_now_seconds();
+    r->loss = (double)p->loss;
+    if (r->first_time == 0 && p->global_step >= WARM_STEPS) {
+        r->first_step = r->last_step;
+        r->first_time = r->last_time;
+    }
+    return TRM_OK;
+}
+
+static void tell_bench(const role *r) {
+    const app_options *o = &r->app->o;
+    double seconds = r->last_time - r->first_time;
+    double updates = (double)(r->last_step - r->first_step) * (strcmp(o->mode, "sync") == 0 ? (double)o->ranks : 1);
+    if (r->first_time == 0 || seconds <= 0 || !trm_cluster_get(r->cluster)->is_chief) {
+        return;
+    }
+    app_say("%s through %lld servers, %lld workers, %s: %.1f %s/s (%.0f batches of %lld in %.2f s)\n", r->name,
+            (long long)o->servers, (long long)o->ranks, o->mode, updates * (double)o->batch_size / seconds,
+            app_unit(r->app), updates, (long long)o->batch_size, seconds);
+    app_json_open();
+    app_json_text("bench", "train");
+    app_json_text("model", r->name);
+    app_json_text("preset", o->click.preset);
+    app_json_int("batch_size", o->batch_size);
+    app_json_int("workers", o->ranks);
+    app_json_int("servers", o->servers);
+    app_json_text("mode", o->mode);
+    app_json_real(app_rate_key(r->app), updates * (double)o->batch_size / seconds);
+    app_json_real("seconds", seconds);
+    app_json_int("samples", (int64_t)r->last_step * o->batch_size);
+    app_json_real("loss", r->loss);
+    app_json_machine(o->threads);
+    app_json_close();
+}
+
+static int print_line(const char *line) {
+    app_note("%s\n", line);
+    return 0;
+}
+
+static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
+    app_note("evaluation at step %llu\n", (unsigned long long)step);
+    app_tell_evaluation(((role *)context)->app, 0, v);
+}
+
+/* Does a role listen where other hosts reach it? */
+static bool beyond_loopback(const trm_cluster *cluster) {
+    static const trm_role all[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        for (int32_t i = 0; i < trm_cluster_task_count(cluster, all[k]); i++) {
+            const char *at = trm_cluster_task_address(cluster, all[k], i);
+            if (at != NULL && strncmp(at, "127.", 4) != 0 && strncmp(at, "localhost:", 10) != 0 && strncmp(at, "[::1]:", 6) != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is there, made by the first. */
+static trm_status share_token(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    const char *dir = o->output != NULL ? o->output : me->model_dir;
+    if (me->token_file != NULL || dir == NULL || o->check || o->dry_run || !beyond_loopback(r->cluster)) {
+        return TRM_OK;
+    }
+    snprintf(r->token_path, sizeof r->token_path, "%s/job.token", dir);
+    return trm_token_share(r->token_path, r->token, err);
+}
+
+static trm_status resolve(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    trm_cluster_flags flags = {.job_name = o->job_name,
+                               .task_index = o->task_index,
+                               .ps_hosts = o->ps_hosts,
+                               .worker_hosts = o->worker_hosts,
+                               .chief_hosts = o->chief_hosts,
+                               .evaluator_hosts = o->evaluator_hosts,
+                               .token_file = o->token_file,
+                               .rank_table = o->rank_table,
+                               .needs_ps = true};
+    trm_status status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
+    status = status == TRM_OK ? share_token(r, err) : status;
+    if (status == TRM_OK && r->token_path[0] != '\0') { /* hybrid workers meet by it, too */
+        flags.token_file = r->token_path;
+        trm_cluster_destroy(r->cluster);
+        r->cluster = NULL;
+        status = trm_cluster_from_env(&flags, NULL, NULL, &r->cluster, err);
+    }
+    if (status != TRM_OK) {
+        return status;
+    }
+    for (int32_t i = 0; i < trm_cluster_warning_count(r->cluster); i++) {
+        app_warn("%s", trm_cluster_warning(r->cluster, i));
+    }
+    const char *token = trm_cluster_get(r->cluster)->token_file;
+    r->has_token = token != NULL;
+    return token != NULL ? trm_token_read(token, r->token, err) : TRM_OK;
+}
+
+/* Trainers that this host shares: each takes its part of the CPUs, unless it was told how many. */
+static void share_cpus(role *r) {
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    const char *mine = trm_cluster_task_address(r->cluster, me->role, me->task_index);
+    static const trm_role trainers[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER};
+    int32_t here = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int32_t t = 0; mine != NULL && t < trm_cluster_task_count(r->cluster, trainers[i]); t++) {
+            const char *other = trm_cluster_task_address(r->cluster, trainers[i], t), *colon = strrchr(mine, ':');
+            size_t host = colon == NULL ? strlen(mine) : (size_t)(colon - mine) + 1;
+            here += other != NULL && strncmp(other, mine, host) == 0;
+        }
+    }
+    trm_machine machine;
+    trm_machine_ask(&machine);
+    if (r->app->o.threads == 0 && here > 1) {
+        r->app->o.threads = machine.cores > here ? machine.cores / here : 1;
+    }
+}
+
+/* make_estimator has checked it. */
+static void set_table(void *context, trm_table_options *options) {
+    role *r = context;
+    (void)!app_table_flag(r->app->o.tables, options, &r->tables_named, NULL);
+}
+
+static trm_status make_estimator(role *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    trm_ps_strategy strategy = {.hybrid = o->hybrid,
+                                .lend = strcmp(o->lend, "always") == 0  ? TRM_PS_LEND_ALWAYS
+                                        : strcmp(o->lend, "never") == 0 ? TRM_PS_LEND_NEVER
+                                                                        : TRM_PS_LEND_AUTO,
+                                .cache_rows = o->hot_rows,
+                                .cache_staleness = (int32_t)o->hot_age,
+                                .wire = strcmp(o->wire, "bf16") == 0   ? TRM_BFLOAT16
+                                        : strcmp(o->wire, "fp16") == 0 ? TRM_FLOAT16
+                                                                       : TRM_FLOAT32,
+                                .placement = strcmp(o->placement, "round_robin") == 0 ? TRM_PLACE_ROUND_ROBIN
+                                             : strcmp(o->placement, "by_size") == 0   ? TRM_PLACE_BY_SIZE
+                                                                                      : TRM_PLACE_BY_HASH,
+                                .shards = (int32_t)o->ps_shards,
+                                .memory_bytes = o->ps_memory,
+                                .no_log = o->no_ps_log,
+                                .spill_folder = o->ps_spill,
+                                .table = set_table,
+                                .context = r};
+    trm_status status = app_check_strategy(o, &strategy, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    const trm_run_config config = {.model_dir = o->output,
+                                   .cluster = r->cluster,
+                                   .distribute = &strategy,
+                                   .token = r->has_token ? r->token : NULL,
+                                   .tf_random_seed = (uint64_t)o->seed,
+                                   .save_summary_steps = o->summary_every > 0 ? o->summary_every : o->tensorboard ? o->log_every : 0,
+                                   .save_checkpoints_steps = o->save_every_steps,
+                                   .save_checkpoints_secs = o->save_every_seconds,
+                                   .keep_checkpoint_max = (int32_t)o->keep,
+                                   .export_bytes = o->export_bytes,
+                                   .keep_checkpoint_every_n_hours = o->keep_every_hours,
+                                   .log_step_count_steps = o->log_every,
+                                   .iterations_per_loop = 1,
+                                   .enable_data_pre_proc = true,
+                                   .mix_compile_mode = true,
+                                   .precision_mode = o->precision,
+                                   .print = print_line,
+                                   .on_evaluated = tell_evaluation,
+                                   .context = r};
+    return trm_estimator_create(make_model, r, &config, &r->estimator, err);
+}
+
+static int tell_plan(const role *r) {
+    trm_error err;
+    char *text;
+    trm_status status = trm_cluster_text(r->cluster, app_out.json, &text, &err);
+    if (status == TRM_OK) {
+        printf("%s%s", text, text[strlen(text) - 1] == '\n' ? "" : "\n");
+        trm_text_free(text);
+        status = trm_estimator_plan(r->estimator, app_out.json, &text, &err);
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    fputs(text, stdout);
+    trm_text_free(text);
+    return 0;
+}
+
+static void tell_start(const role *r) {
+    const trm_cluster_info *me = trm_cluster_get(r->cluster);
+    app_json_open();
+    app_json_text("event", "start");
+    app_json_text("version", trm_version());
+    app_json_text("model", r->name);
+    app_json_text("role", trm_role_name(me->role));
+    app_json_int("task_index", me->task_index);
+    app_json_bool("is_chief", me->is_chief);
+    app_json_int("servers", trm_cluster_task_count(r->cluster, TRM_ROLE_PS));
+    app_json_text("mode", r->app->o.mode);
+    app_json_close();
+}
+
+static void tell_done(const trm_job_result *result, double seconds) {
+    app_say("done: step %llu, %.1f s\n", (unsigned long long)result->global_step, seconds);
+    app_json_open();
+    app_json_text("event", "done");
+    app_json_text("role", trm_role_name(result->role));
+    app_json_int("global_step", (int64_t)result->global_step);
+    app_json_real("seconds", seconds);
+    if (result->most_updates > 0) {
+        app_json_int("least_updates", result->least_updates);
+        app_json_int("most_updates", result->most_updates);
+    }
+    if (result->lookups > 0) {
+        app_json_int("lookups", result->lookups);
+        app_json_int("unique_keys", result->unique_keys);
+        app_json_int("cached_keys", result->cached_keys);
+    }
+    app_json_int("peak_bytes", trm_peak_bytes());
+    app_json_close();
+}
+
+/* FORMAT[:METRIC] */
+static void take_exporter(trm_exporter_kind kind, const char *name, char *text, trm_eval_spec *eval, int *count) {
+    if (text == NULL) {
+        return;
+    }
+    char *colon = strchr(text, ':');
+    if (colon != NULL) {
+        *colon = '\0';
+    }
+    eval->exporters[(*count)++] = (trm_exporter){.kind = kind, .name = name, .format = text,
+                                                 .metric = colon != NULL ? colon + 1 : NULL};
+}
+
+static void take_exporters(role *r, trm_eval_spec *eval) {
+    const app_options *o = &r->app->o;
+    int count = 0;
+    snprintf(r->best, sizeof r->best, "%s", o->export_best != NULL ? o->export_best : "");
+    snprintf(r->latest, sizeof r->latest, "%s", o->export_latest != NULL ? o->export_latest : "");
+    snprintf(r->last, sizeof r->last, "%s", o->export_final != NULL ? o->export_final : "");
+    take_exporter(TRM_EXPORT_LATEST, "latest", o->export_latest != NULL ? r->latest : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_BEST, "best", o->export_best != NULL ? r->best : NULL, eval, &count);
+    take_exporter(TRM_EXPORT_FINAL, "final", o->export_final != NULL ? r->last : NULL, eval, &count);
+}
+
+static int play(role *r) {
+    const app_options *o = &r->app->o;
+    trm_error err;
+    trm_job_result result = {0};
+    trm_train_spec train = {.input_fn = make_data, .params = r, .max_steps = o->steps, .epochs = o->epochs};
+    trm_eval_spec eval = {.input_fn = make_data, .params = r, .steps = -1, .start_delay_secs = -1,
+                          .throttle_secs = -1};
+    take_exporters(r, &eval);
+    trm_role me = trm_cluster_get(r->cluster)->role;
+    double begin = trm_now_seconds();
+    if (train.max_steps == 0 && train.epochs == 0) {
+        train.epochs = 1;
+    }
+    if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
+        train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
+                                      : app_reporter(&r->report);
+        train.callbacks[1] = (trm_callback){.on_begin = check_tables, .context = r};
+    }
+    if (r->bench) {
+        train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
+        train.epochs = 0;
+    } else {
+        tell_start(r);
+    }
+    app_signals_begin_job(r->estimator);
+    trm_status status = trm_train_and_evaluate(r->estimator, &train,
+                                               o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
+    app_signals_end();
+    if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
+        app_note("%s\n", err.message);
+        return app_signal_exit_code();
+    }
+    if (status != TRM_OK) {
+        return app_report(&err);
+    }
+    if (r->bench) {
+        tell_bench(r);
+        return 0;
+    }
+    tell_done(&result, trm_now_seconds() - begin);
+    return 0;
+}
+
+int app_run_role(app_context *app) {
+    role r = {.app = app, .name = app->parsed.arguments[0], .bench = strncmp(app->command->name, "bench", 5) == 0,
+              .report = {.app = app}};
+    trm_error err;
+    int code;
+    app_settle_data(app);
+    trm_status status = app_set_context(app, &err);
+    status = status == TRM_OK ? resolve(&r, &err) : status;
+    if (status == TRM_OK) {
+        share_cpus(&r);
+    }
+    status = status == TRM_OK ? make_estimator(&r, &err) : status;
+    code = status != TRM_OK ? app_report(&err) : app->o.check || app->o.dry_run ? tell_plan(&r) : play(&r);
+    trm_estimator_destroy(r.estimator);
+    trm_cluster_destroy(r.cluster);
+    return code;
+}
