@@ -54,6 +54,11 @@ for global_step in 12 24 36; do
     [ -n "$a" ] && [ "$a" = "$b" ] || fail "loss of step $global_step: '$a' and '$b' in sink mode"
 done
 
+# shellcheck disable=SC2086
+"$trireme" train lenet $data $recipe --steps 17 --sink --json > "$work/short.json" || fail "train --sink --steps 17"
+[ "$(grep -o '"event":"step".*"global_step":[0-9]*' "$work/short.json" | grep -o '[0-9]*$' | tr '\n' ' ')" = "12 17 " ] ||
+    fail "sink mode that ends inside an epoch: $(cat "$work/short.json")"
+
 # ---- killed at random moments, resumed each time
 kills=0
 for attempt in $(seq 1 40); do

@@ -238,7 +238,7 @@ typedef struct trm_callback {
     trm_hook on_begin;      /* after the position is known, before the first step */
     trm_hook on_epoch_begin;
     trm_hook on_gradients;  /* gradients are complete, parameters still old (trm_exec_ranges) */
-    trm_hook on_step_end;   /* sink mode: once, after the epoch's last step */
+    trm_hook on_step_end;   /* sink mode: once, after the epoch's last step, or where the run ends inside it */
     trm_hook on_epoch_end;
     trm_hook on_evaluated;
     trm_hook on_checkpoint;

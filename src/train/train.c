@@ -290,8 +290,7 @@ static trm_status run_steps(run *r, trm_error *err) {
             TRMI_TRY(CALL(r, on_step_end, err));
         }
     }
-    if (r->options->sink && r->model->epoch_step == r->p.epoch_steps &&
-        r->model->epoch_step > first) {
+    if (r->options->sink && r->model->epoch_step > first) { /* also where the run ends inside the epoch */
         r->p.step_seconds = r->p.epoch_seconds / (double)(r->model->epoch_step - first);
         TRMI_TRY(CALL(r, on_step_end, err));
     }
