@@ -11,16 +11,17 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export XDG_CACHE_HOME=$folder/cache
 "$TRIREME" data synth --output "$folder/data" --synth-train 320 --synth-test 32 --quiet > /dev/null
-evaluate() { # MODEL WEIGHTS
-    "$TRIREME" eval "$1" --checkpoint "$2" --data "$folder/data" --batch-size 16 --predictions "$folder/$1.npz" --quiet
+evaluate() { # MODEL WEIGHTS PREDICTIONS
+    "$TRIREME" eval "$1" --checkpoint "$2" --data "$folder/data" --batch-size 16 --predictions "$3" --quiet
 }
 check() { "$python" "$TRIREME_SOURCE/tests/parity/checkpoint.py" "$@"; }
+check make "$folder" resnet18 resnet50
 "$TRIREME" train resnet50 --data "$folder/data" --batch-size 32 --steps 4 --eval-every-epochs 0 \
     --output "$folder/run" --quiet > /dev/null
-evaluate resnet50 "$folder/run"
-check from resnet50 "$folder/run/ckpt-4/model.safetensors" "$folder/data/test_batch.bin" "$folder/resnet50.npz"
+evaluate resnet50 "$folder/run" "$folder/ours.npz"
+set -- resnet50 "$folder/run/ckpt-4/model.safetensors" "$folder/ours.npz"
 for model in resnet18 resnet50; do
-    check make $model "$folder/theirs.safetensors"
-    evaluate $model "$folder/theirs.safetensors"
-    check from $model "$folder/theirs.safetensors" "$folder/data/test_batch.bin" "$folder/$model.npz"
+    evaluate $model "$folder/$model.theirs.safetensors" "$folder/$model.npz"
+    set -- "$@" $model "$folder/$model.theirs.safetensors" "$folder/$model.npz"
 done
+check compare "$folder/data/test_batch.bin" "$@"

@@ -9,7 +9,10 @@ if ! "$python" -c 'import torch, torchvision' 2> /dev/null; then
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-for model in resnet18 resnet50; do
-    "$TRIREME_BUILD/tests/parity_dump" $model 64 32 10 20 fp32 "$folder"
-    "$python" "$TRIREME_SOURCE/tests/parity/parity.py" $model "$folder" 1e-3 1e-2
+for run in "resnet18 64" "resnet50 48"; do
+    # shellcheck disable=SC2086
+    set -- $run
+    mkdir "$folder/$1"
+    "$TRIREME_BUILD/tests/parity_dump" "$1" "$2" 32 10 20 fp32 "$folder/$1"
 done
+"$python" "$TRIREME_SOURCE/tests/parity/parity.py" 1e-3 1e-2 "$folder/resnet18" "$folder/resnet50"

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """A checkpoint of Trireme in torchvision's network with strict=True, and one of torchvision's for Trireme.
 
-    checkpoint.py from MODEL FILE.safetensors BATCH.bin PREDICTIONS.npz    compares the logits
-    checkpoint.py make MODEL FILE.safetensors                              writes random weights"""
+    checkpoint.py make DIR MODEL ...                     writes random weights, DIR/MODEL.theirs.safetensors
+    checkpoint.py compare BATCH.bin [MODEL FILE.safetensors PREDICTIONS.npz] ...   compares the logits
+
+Several models a call: importing torch takes longer than what is done with it."""
 import json
 import struct
 import sys
@@ -70,7 +72,9 @@ def make(name, path):
     write(path, model.state_dict())
 
 
-if sys.argv[1] == "from":
-    compare(*sys.argv[2:6])
+if sys.argv[1] == "make":
+    for model in sys.argv[3:]:
+        make(model, f"{sys.argv[2]}/{model}.theirs.safetensors")
 else:
-    make(*sys.argv[2:4])
+    for model, weights, predictions in zip(*(iter(sys.argv[3:]),) * 3, strict=True):
+        compare(model, weights, sys.argv[2], predictions)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Repeats in PyTorch what parity_dump did, and compares losses, weights and running statistics.
-Usage: parity.py MODEL DIR LOSS_TOLERANCE WEIGHT_TOLERANCE [--double]"""
+Usage: parity.py [--double] LOSS_TOLERANCE WEIGHT_TOLERANCE DIR ...    a folder of a dump each, named as its model"""
 import json
+import os
 import struct
 import sys
 
@@ -25,10 +26,8 @@ def read(path):
     return tensors
 
 
-def main():
-    model_name, folder, loss_tolerance, weight_tolerance = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
-    dtype = torch.float64 if "--double" in sys.argv else torch.float32
-    torch.set_num_threads(2)
+def agrees(folder, loss_tolerance, weight_tolerance, dtype):
+    model_name = os.path.basename(folder)
     init, final, batches = (read(f"{folder}/{n}.safetensors") for n in ("init", "final", "batches"))
     losses = [float(line) for line in open(f"{folder}/losses.txt")]
     model = getattr(torchvision.models, model_name)(num_classes=init["fc.bias"].shape[0]).train()
@@ -60,8 +59,12 @@ def main():
             if error > weight_tolerance:
                 print(f"{key}: off by {error:.1e} of its largest element")
             apart = max(apart, error)
-    print(f"worst loss {worst:.2e} (at most {loss_tolerance:g}), worst tensor {apart:.2e} (at most {weight_tolerance:g})")
-    sys.exit(0 if worst <= loss_tolerance and apart <= weight_tolerance else 1)
+    print(f"{model_name}: worst loss {worst:.2e} (at most {loss_tolerance:g}), worst tensor {apart:.2e} (at most {weight_tolerance:g})")
+    return worst <= loss_tolerance and apart <= weight_tolerance
 
 
-main()
+arguments = [a for a in sys.argv[1:] if a != "--double"]
+torch.set_num_threads(2)
+good = [agrees(folder, float(arguments[0]), float(arguments[1]), torch.float64 if "--double" in sys.argv else torch.float32)
+        for folder in arguments[2:]]
+sys.exit(0 if good and all(good) else 1)
