@@ -7,7 +7,9 @@ head -c 32 /dev/urandom > token && chmod 600 token
 python3 - "$trireme" "${TRIREME_SOURCE:?}/examples/kubernetes" << 'P'
 import json, os, subprocess, sys, yaml
 trireme, folder = sys.argv[1:]
-base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "TRIREME_TOKEN_FILE": os.getcwd() + "/token"}
+# Besides what an operator gives: where the program's files are, and what a sanitizer was told (tools/sanitize.sh).
+mine = ("PATH", "HOME", "XDG_CACHE_HOME", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "OMP_TOOL_LIBRARIES", "UCX_MEM_EVENTS")
+base = {"TRIREME_TOKEN_FILE": os.getcwd() + "/token", **{name: os.environ[name] for name in mine if name in os.environ}}
 failed, tried = 0, []
 def check(what, env, *texts):
     global failed
