@@ -50,6 +50,9 @@ for name in sorted(os.listdir(folder)):
                     check(f"{name} {role} {i}", {"TF_CONFIG": json.dumps(config)}, "TF_CONFIG", role.lower())
         elif kind == "PyTorchJob":
             replicas = spec["pytorchReplicaSpecs"]
+            # When a rank dies the others end with 5: all must be started again, but not for ever.
+            assert all(r["restartPolicy"] == "OnFailure" for r in replicas.values()), name
+            assert spec["runPolicy"]["backoffLimit"] > 0, name
             size = sum(v["replicas"] for v in replicas.values())
             flags(name, containers(replicas["Master"])[0]["command"])
             for rank in range(size):
