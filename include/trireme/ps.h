@@ -218,7 +218,8 @@ typedef struct trm_ps_server_options {
     trm_ps_mode mode;
     int32_t workers;        /* expected in BOUNDED and SYNC mode; 0 = 1 */
     int32_t staleness;      /* BOUNDED: 0 = every worker finishes batch t before any starts t + 1 */
-    int32_t backup_workers; /* SYNC: the slowest so many of each batch are not waited for */
+    int32_t backup_workers; /* SYNC: the slowest so many of each batch are not waited for; what they
+                               push is dropped, of samples that were lent in the next sum */
     bool sum_gradients;     /* SYNC: instead of their mean */
     double worker_timeout_seconds; /* a silent worker is no longer waited for; 0 = 60 */
     const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
@@ -320,7 +321,8 @@ typedef struct trm_ps_push_options {
      * others make the batch again, no row of any server learns from it twice, and none misses it.
      * Workers of a job use one batch size. A push under a lease that was lost is refused:
      * the next one under it says CANCELLED. With several servers such a push waits for the answers of
-     * all but server 0, which then marks the samples as used. */
+     * all but server 0, which then marks the samples as used; synchronous, it decides then who is in a
+     * step, and a pull has the step with the push before it. */
     trm_ps_lease lease;
     int64_t position;
 } trm_ps_push_options;

@@ -46,19 +46,48 @@ void trmi_queue_destroy(trmi_queue *queue) {
     trmi_free(queue);
 }
 
+static trm_status put(trmi_queue *queue, void *item) {
+    if (queue->closed) {
+        return TRM_CANCELLED;
+    }
+    queue->slots[(queue->head + queue->count) % queue->capacity] = item;
+    queue->count++;
+    pthread_cond_signal(&queue->not_empty);
+    return TRM_OK;
+}
+
 trm_status trmi_queue_push(trmi_queue *queue, void *item) {
     pthread_mutex_lock(&queue->mutex);
     while (queue->count == queue->capacity && !queue->closed) {
         pthread_cond_wait(&queue->not_full, &queue->mutex);
     }
-    bool closed = queue->closed;
-    if (!closed) {
-        queue->slots[(queue->head + queue->count) % queue->capacity] = item;
-        queue->count++;
-        pthread_cond_signal(&queue->not_empty);
-    }
+    trm_status status = put(queue, item);
     pthread_mutex_unlock(&queue->mutex);
-    return closed ? TRM_CANCELLED : TRM_OK;
+    return status;
+}
+
+static bool grow(trmi_queue *queue) {
+    void **slots = trmi_alloc((size_t)(2 * queue->capacity) * sizeof *slots);
+    for (int64_t i = 0; slots != NULL && i < queue->count; i++) {
+        slots[i] = queue->slots[(queue->head + i) % queue->capacity];
+    }
+    if (slots == NULL) {
+        return false;
+    }
+    trmi_free(queue->slots);
+    queue->slots = slots;
+    queue->capacity *= 2;
+    queue->head = 0;
+    pthread_cond_broadcast(&queue->not_full);
+    return true;
+}
+
+trm_status trmi_queue_append(trmi_queue *queue, void *item) {
+    pthread_mutex_lock(&queue->mutex);
+    bool room = queue->count < queue->capacity || grow(queue);
+    trm_status status = room ? put(queue, item) : TRM_NOMEM;
+    pthread_mutex_unlock(&queue->mutex);
+    return status;
 }
 
 static struct timespec deadline_in(double seconds) {

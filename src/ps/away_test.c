@@ -85,6 +85,16 @@ static void together(worker *const *w, int count) {
     }
 }
 
+/* Its farewell is on the way: the server has heard it. */
+static void until_away(trm_ps_server *server, uint32_t worker) {
+    for (bool active = true; active;) {
+        usleep(1000);
+        pthread_mutex_lock(&server->mutex);
+        active = trmi_front_find(server, worker)->active;
+        pthread_mutex_unlock(&server->mutex);
+    }
+}
+
 static void with_mode(trm_ps_mode mode) {
     fixture f = {.options = {.servers = 1, .shards = 2, .listen = "127.0.0.1:0", .memory_bytes = 1 << 24, .folder = f.folder,
                              .mode = mode, .staleness = 1, .workers = 3, .log_pushes = true}};
@@ -104,6 +114,7 @@ static void with_mode(trm_ps_mode mode) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
     }
     leave(&w[2]);
+    until_away(f.server, 2);
     CHECK_OK(trmi_client_rest(w[1].client, &err), err);
     for (int life = 0; life < 2; life++) {
         restart(&f);

@@ -46,7 +46,7 @@ static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, 
     return status;
 }
 
-static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel,
+static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **channel, bool joining,
                         trmi_ps_note *welcome, double timeout, trm_error *err) {
     trmi_ps_header header = {.kind = TRMI_PS_HELLO, .flags = 1, .worker = client->worker};
     trmi_ps_note note = {0};
@@ -65,6 +65,7 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
     note.value[0] = TRMI_PS_VERSION;
     note.value[1] = client->options.worker;
     note.value[2] = (int64_t)client->options.ring_bytes;
+    note.value[3] = joining;
     trmi_ps_prove(client->token, "client", nonces, (uint8_t *)&note.value[8]);
     trmi_channel *offer = NULL;
     if (peer->address[0] != '\0' && !client->options.tcp_only &&
@@ -104,6 +105,7 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
         client->most_batches = trmi_max_i64(client->most_batches, note->value[3]);
     }
     client->stats.global_step = trmi_max_i64(client->stats.global_step, note->value[8]);
+    client->peers[peer->number].step = note->value[3]; /* SYNC */
     return TRM_OK;
 }
 
@@ -120,7 +122,7 @@ static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool join
     snprintf(channel->peer, sizeof channel->peer, "server %d (%.50s)", peer->number,
              peer->address[0] != '\0' ? peer->address : "this process");
     trmi_ps_note welcome = {0};
-    status = hello(client, peer, &channel, &welcome, timeout, err);
+    status = hello(client, peer, &channel, joining, &welcome, timeout, err);
     if (status == TRM_OK) {
         status = check_welcome(client, peer, &welcome, joining, err);
     }
@@ -146,10 +148,48 @@ static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t
     return c->table->commit(c, &m, timeout, err);
 }
 
+/* Tells this server, without waiting, of the steps that it has not been told of: others may wait for them. */
+static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
+    if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
+        return;
+    }
+    uint64_t pushes = trmi_client_steps_settled(c);
+    trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
+    trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = ++c->next_request,
+                             .extra = {(int64_t)c->steps_bytes}};
+    size_t bytes = trmi_ps_note_size(TRMI_PS_CONTROL);
+    uint8_t *data = trmi_alloc(bytes + c->steps_bytes);
+    if (data == NULL) {
+        return; /* the next time */
+    }
+    trmi_ps_encode_note(&header, &note, NULL, data);
+    if (c->steps_bytes > 0) {
+        memcpy(data + bytes, c->steps, c->steps_bytes);
+    }
+    /* A connection that breaks here is mended by whoever waits for its server: that tells again. */
+    if (send_now(c, peer, data, bytes + c->steps_bytes, deadline, NULL) == TRM_OK) {
+        peer->carried = c->steps_last;
+        peer->carried_pushes = pushes;
+    }
+    trmi_free(data);
+}
+
+static void tell_steps(trm_ps_client *client, double deadline) {
+    for (uint32_t s = 1; s < client->servers; s++) {
+        tell_steps_to(client, &client->peers[s], deadline);
+    }
+}
+
 /* Everything that this server has not answered, in order. */
 static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double deadline,
                              trm_error *err) {
     double now = trmi_os_now();
+    peer->carried = 0;
+    peer->carried_pushes = 0;
+    tell_steps_to(client, peer, deadline);
     for (uint64_t sequence = 0;;) {
         trmi_pending *next = NULL;
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -234,6 +274,22 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_
 /* ---- answers
  * ------------------------------------------------------------------------------------------- */
 
+static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header, const trmi_ps_note *note,
+                   const uint8_t *trailer) {
+    if (header->status != TRM_OK) {
+        return;
+    }
+    if (peer->number != 0) {
+        peer->step = note->value[2];
+        return;
+    }
+    trm_error err;
+    if (trmi_client_steps_learn(client, trailer, (size_t)header->extra[0], &err) != TRM_OK &&
+        client->push_err.status == TRM_OK) {
+        client->push_err = err;
+    }
+}
+
 static void push_answered(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header,
                           const trmi_ps_note *note, const trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -265,7 +321,10 @@ static void take_done(trm_ps_client *client, trmi_peer *peer, const trmi_ps_head
         trmi_error_decode(&err, trailer);
         err.status = header->status;
     }
-    if (header->flags == TRMI_PS_PUSH) {
+    if (header->flags == TRMI_PS_STAGE) {
+        staged(client, peer, header, &note, trailer);
+    }
+    if (header->flags == TRMI_PS_PUSH || header->flags == TRMI_PS_STAGE) {
         push_answered(client, peer, header, &note, &err);
     } else if (header->flags == TRMI_PS_PULL) {
         for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
@@ -368,6 +427,8 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
                 status != TRM_CORRUPT) {
                 return status;
             }
+        } else if (is_overdue(client, peer, trmi_os_now())) {
+            status = send_again(client, peer, deadline, NULL); /* broken now: the next time finds it so */
         }
     }
     return TRM_OK;
@@ -377,6 +438,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
                                 trm_error *err) {
     for (;;) {
         trmi_message m;
+        tell_steps(client, deadline);
         double now = trmi_os_now(), left = deadline - now;
         trm_status status = TRM_PEER;
         double slice = least_of(left, slice_seconds, client->options.retry_seconds);
@@ -385,6 +447,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
         }
         if (status == TRM_OK) {
             take(client, peer, &m);
+            tell_steps(client, deadline);
             return TRM_OK;
         }
         if (status == TRM_TIMEOUT) {
@@ -466,7 +529,8 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
     /* These may be asked twice: their second answer is as good as the first. */
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
-                      note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS;
+                      note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||
+                      note->value[0] == TRMI_ORDER_STEPS;
     double deadline = trmi_client_deadline(client);
     for (;;) {
         uint64_t number;
@@ -567,7 +631,6 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
         }
         TRMI_TRY_GOTO(status, join(client, peer, deadline, err), failed);
     }
-    client->incarnation++;
     client->joined = client->next_batch;
     *out = client;
     return TRM_OK;
@@ -608,6 +671,7 @@ void trm_ps_client_destroy(trm_ps_client *client) {
         trmi_cache_destroy(client->caches[t]);
     }
     trmi_free(client->order_trailer);
+    trmi_free(client->steps);
     trmi_free(client->tables);
     trmi_free(client->caches);
     trmi_free(client->peers);

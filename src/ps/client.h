@@ -29,6 +29,9 @@ typedef struct trmi_peer {
     char address[80];
     trmi_channel *channel; /* NULL = not connected */
     int64_t reconnects;
+    int64_t step;            /* SYNC: that it has finished, as far as it has said */
+    int64_t carried;         /* the last step it was told of through this connection, */
+    uint64_t carried_pushes; /* and how many of this worker's pushes were settled */
     trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
 } trmi_peer;
 
@@ -113,6 +116,7 @@ struct trm_ps_batch {
     trmi_arrangement push;
     int64_t index; /* of the batch in this worker's life; -1 = none yet */
     bool pulling;
+    double deadline; /* of the pull, however often it is asked again */
     trm_error err;
 };
 
@@ -127,13 +131,15 @@ struct trm_ps_client {
     uint32_t worker, incarnation;
     bool reader;
     bool reading;      /* trm_ps_read: answers of other batches must not block the channel */
-    bool resting;      /* the servers do not wait for this worker's clock */
+    bool resting;      /* BOUNDED: the servers do not wait for this worker's clock */
+    bool staging;      /* SYNC, samples are lent: see ps/server_step.c */
     bool refused_here; /* a server has said no: trying again is of no use */
     trm_table_options *tables; /* names owned */
     int32_t widths[TRMI_PS_TABLES_MAX];
     trmi_cache **caches; /* by table */
     uint32_t table_count;
     uint64_t next_sequence, next_request;
+    uint64_t delivered; /* the last push that went to server 0, the last of all */
     int64_t next_batch;
     trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
     trm_error push_err;
@@ -145,6 +151,9 @@ struct trm_ps_client {
     int64_t pushed_lease, pushed; /* the last push under a lease, and its position */
     int64_t joined;               /* the first batch of this life */
     int64_t most_batches;         /* that any server has seen; next_batch begins with the fewest */
+    uint8_t *steps; /* what server 0 has told of steps last, for the others */
+    size_t steps_bytes;
+    int64_t steps_last; /* the last of them, 0 = none */
     /* the one control request under way */
     uint64_t order;
     bool order_answered;
@@ -169,7 +178,9 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
 trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                             size_t bytes, double deadline, trm_error *err);
 /* One control request to one server; the answer is in client->order_*. */
-/* Where workers wait for each other: they do not for this one, until its next push. */
+/* Waits until all servers have been told of the steps that this worker knows.   errors  as an order */
+trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
+/* BOUNDED: nobody waits for this worker, until its next push. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
 trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
@@ -181,6 +192,17 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
                                   trm_error *err);
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
                                   trm_error *err);
+/* --- steps (client_step.c)
+ * ----------------------------------------------------------------------- */
+/* Server 0 has told of steps.   errors  CORRUPT, NOMEM */
+trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes, trm_error *err);
+/* Whether this server has not been told of all that this worker knows through this connection. */
+bool trmi_client_steps_untold(const trm_ps_client *client, const trmi_peer *peer);
+/* The last push of this worker up to which server 0 has answered all. */
+uint64_t trmi_client_steps_settled(const trm_ps_client *client);
+/* The step that all servers but the first have finished. */
+int64_t trmi_client_steps_finished(const trm_ps_client *client);
+
 double trmi_client_deadline(const trm_ps_client *client);
 trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),

@@ -78,8 +78,20 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
     return TRM_OK;
 }
 
+trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
+    for (uint32_t s = 1; s < c->servers && c->steps_last > 0; s++) {
+        if (c->peers[s].step >= c->steps_last) {
+            continue;
+        }
+        int64_t settled = c->staging ? (int64_t)trmi_client_steps_settled(c) : 0;
+        trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, settled}};
+        TRMI_TRY(trmi_client_order(c, &c->peers[s], TRMI_PS_CONTROL, &note, NULL, c->steps, c->steps_bytes, err));
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
-    for (uint32_t s = 0; s < client->servers && client->mode != TRM_PS_ASYNC && !client->resting;
+    for (uint32_t s = 0; s < client->servers && !client->resting;
          s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_BYE, 1}};
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
@@ -99,18 +111,17 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     }
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    const int64_t *v = client->order_note.value;
-    if (v[5] != TRM_OK) {
-        if (v[5] == TRM_END) {
-            return TRM_END;
-        }
-        TRMI_TRY(trmi_client_rest(client, err));
-        return TRM_PENDING;
+    const trmi_ps_note answer = client->order_note;
+    const int64_t *v = answer.value;
+    client->staging = client->mode == TRM_PS_SYNC;
+    TRMI_TRY(trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    if (v[5] == TRM_END) { /* whoever made the last step may be dead */
+        TRMI_TRY(trmi_client_steps_confirm(client, err));
+        return TRM_END;
     }
-    if (client->resting &&
-        client->mode ==
-            TRM_PS_SYNC) { /* so that it is one sum late at most, not one more each time */
-        TRMI_TRY(trm_ps_flush(client, err));
+    if (v[5] != TRM_OK) {
+        TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
+        return TRM_PENDING; /* synchronous: server 0, which alone waits for workers, knows */
     }
     client->resting = false;
     *lease = (trm_ps_lease){v[1], v[2], v[3], v[4]};
@@ -194,6 +205,17 @@ static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note 
     }
 }
 
+/* Steps that server 0 had decided when it was held are in the cut of all. */
+static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
+    trmi_ps_note note = {.value = {TRMI_ORDER_STEPS}};
+    if (client->mode != TRM_PS_SYNC || client->servers == 1) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
+    TRMI_TRY(trmi_client_steps_learn(client, client->order_trailer, client->order_trailer_bytes, err));
+    return trmi_client_steps_confirm(client, err);
+}
+
 static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v,
                            uint32_t *held, trm_error *err) {
     for (; *held < client->servers; ++*held) {
@@ -272,6 +294,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     uint32_t held = 0;
     double started = trmi_os_now();
     trm_status status = hold_all(client, &r, &v, &held, err);
+    status = status == TRM_OK ? carry_steps(client, err) : status;
     if (status == TRM_OK) {
         status = cut_all(client, &v, &r, started, &manifest, err);
     }

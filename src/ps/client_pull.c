@@ -62,7 +62,7 @@ static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double 
     trm_ps_client *c = b->client;
     const trmi_arrangement *a = &part->pull;
     uint32_t first = a->first[peer->number], count = a->first[peer->number + 1] - first;
-    double left = deadline - trmi_os_now();
+    double left = deadline - trmi_os_now(), patience = b->deadline - trmi_os_now();
     trmi_ps_header header = {.kind = TRMI_PS_PULL,
                              .dtype = (uint16_t)c->options.wire,
                              .worker = c->worker,
@@ -72,8 +72,14 @@ static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double 
                              .section_count = count,
                              .flags = c->reader || b->outside};
     header.extra[0] = c->joined;
+    if (c->staging) { /* the step with the push of the batch before, whatever its number */
+        header.clock = 0;
+        header.extra[0] = b->index - c->joined;
+    } else if (c->mode == TRM_PS_SYNC) {
+        header.extra[0] = 0;
+    }
     /* The server gives up first, and says for whom it waited. */
-    header.extra[1] = (int64_t)((left > 0.6 ? left - 0.3 : left / 2) * 1e3);
+    header.extra[1] = (int64_t)((patience > 0.6 ? patience - 0.3 : patience / 2) * 1e3);
     part->replies[peer->number].asked = trmi_os_now();
     size_t bytes =
         trmi_ps_size(TRMI_PS_PULL, c->options.wire, a->sections + first, count, c->widths);
@@ -210,7 +216,8 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     b->err = (trm_error){0};
     b->pulling = true;
     c->batches[place] = b;
-    trm_status status = ask_ahead(b, trmi_client_deadline(c), err);
+    b->deadline = trmi_client_deadline(c);
+    trm_status status = ask_ahead(b, b->deadline, err);
     if (status != TRM_OK) {
         trmi_batch_release(b);
     }
@@ -376,7 +383,7 @@ static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double d
 
 static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
-    double deadline = trmi_client_deadline(c);
+    double deadline = b->deadline = trmi_client_deadline(c);
     size_t hot = 0;
     for (int32_t p = 0; p < b->part_count; p++) {
         trmi_part *part = &b->parts[p];

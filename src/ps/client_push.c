@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-static const double patience_seconds = 0.2;
+#include <stddef.h>
 
 static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
@@ -242,10 +242,12 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
 
 /* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
  * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
- * before that, the batch is lent again, and the servers that have it know its samples. */
+ * before that, the batch is lent again, and the servers that have it know its samples; staged,
+ * they never apply it. */
 static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
                           double deadline, trm_error *err) {
     if (!lent || c->servers == 1) {
+        c->delivered = sequence;
         return send_from(c, messages, 0, sequence, deadline, err);
     }
     TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
@@ -255,7 +257,11 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
         }
     }
     TRMI_TRY(push_failed(c, err));
-    messages[0]->sequence = sequence;
+    if (c->staging) {
+        int64_t finished = trmi_client_steps_finished(c);
+        memcpy(messages[0]->data + offsetof(trmi_ps_header, clock), &finished, sizeof finished);
+    }
+    c->delivered = messages[0]->sequence = sequence;
     messages[0]->sent = trmi_os_now();
     return trmi_client_send(c, &c->peers[0], messages[0]->data, messages[0]->bytes, deadline, err);
 }
@@ -280,12 +286,12 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     TRMI_TRY(push_failed(c, err));
     TRMI_TRY(trmi_batch_arrange(b, &b->push, 0, b->unique_count, TRMI_WANT_PUSH, TRMI_WANT_PUSH, err));
     b->index = b->index < 0 ? c->next_batch++ : b->index;
-    trmi_ps_header header = {.kind = TRMI_PS_PUSH,
+    trmi_ps_header header = {.kind = c->staging ? TRMI_PS_STAGE : TRMI_PS_PUSH,
                              .dtype = (uint16_t)c->options.wire,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
-                             .clock = b->index + 1};
+                             .clock = c->staging ? 0 : b->index + 1};
     bool lent = options != NULL && options->lease.id != 0;
     if (lent) {
         TRMI_TRY(name_samples(c, options, &header, err));
@@ -302,7 +308,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
             c->pushed_lease = options->lease.id;
             c->pushed = options->position;
         }
-        status = deliver(c, messages, header.sequence, lent, deadline, err);
+        status = deliver(c, messages, header.sequence, lent || c->staging, deadline, err);
     }
     trmi_free(messages);
     return status;
@@ -317,15 +323,7 @@ static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     return push_failed(c, err);
 }
 
-/* Synchronous, of samples that were lent: a push may be in a later sum of server 0 than of the others, if this worker
- * had rested just before. That sum waits for workers that wait for this one's next push elsewhere: so it rests. */
 trm_status trm_ps_flush(trm_ps_client *c, trm_error *err) {
-    if (c->mode == TRM_PS_SYNC && c->last_lease != 0 && !c->resting) {
-        trm_status status = drain(c, trmi_os_now() + patience_seconds, err);
-        if (status != TRM_TIMEOUT) {
-            return status;
-        }
-        TRMI_TRY(trmi_client_rest(c, err));
-    }
-    return drain(c, trmi_client_deadline(c), err);
+    TRMI_TRY(drain(c, trmi_client_deadline(c), err));
+    return trmi_client_steps_confirm(c, err);
 }

@@ -12,8 +12,9 @@
 
 enum { LINE = 64, MESSAGE_MAX = 1 << 30 };
 
-static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || kind == TRMI_PS_PUSH; }
-static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || kind == TRMI_PS_PUSH; }
+static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
+static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
+static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
 
 static int64_t table_bytes(trmi_ps_kind kind, uint32_t count) {
     return has_keys(kind) ? trmi_round_up((int64_t)sizeof(trmi_ps_wire_section) * count, LINE) : 0;
@@ -81,7 +82,7 @@ trm_status trmi_ps_decode_header(const uint8_t *data, size_t bytes, trmi_ps_head
                          sizeof h);
     }
     memcpy(&h, data, sizeof h);
-    if (h.magic != trmi_ps_magic || h.kind < TRMI_PS_HELLO || h.kind > TRMI_PS_CONTROL) {
+    if (h.magic != trmi_ps_magic || h.kind < TRMI_PS_HELLO || h.kind > TRMI_PS_STAGE) {
         return TRMI_FAIL(err, TRM_CORRUPT, "message of unknown kind %u (magic %08x)", h.kind,
                          h.magic);
     }

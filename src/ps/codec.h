@@ -11,7 +11,7 @@
 #include "trireme/ps.h"
 
 enum {
-    TRMI_PS_VERSION = 3, /* 2: pushes name their samples; 3: rows with their last writers */
+    TRMI_PS_VERSION = 4, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps */
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,
@@ -28,7 +28,8 @@ typedef enum trmi_ps_kind {
     TRMI_PS_PUSH,
     TRMI_PS_ROWS,   /* answer to a pull */
     TRMI_PS_DONE,   /* answer to everything else: status, note */
-    TRMI_PS_CONTROL /* note: value[0] is a trmi_ps_order */
+    TRMI_PS_CONTROL, /* note: value[0] is a trmi_ps_order */
+    TRMI_PS_STAGE    /* a push that waits for its step: see ps/server_step.c */
 } trmi_ps_kind;
 
 typedef struct trmi_ps_header {
@@ -37,7 +38,8 @@ typedef struct trmi_ps_header {
     uint16_t dtype; /* of the values on the wire */
     uint32_t worker, incarnation;
     uint64_t sequence; /* of a push, per worker from 1; else the request's number */
-    int64_t clock;     /* batches that the worker has finished pushing */
+    int64_t clock;     /* batches that the worker has finished pushing; STAGE: steps that all other
+                          servers have finished */
     uint32_t section_count;
     float rate_scale;
     union {
@@ -48,7 +50,8 @@ typedef struct trmi_ps_header {
         uint32_t flags;
         uint32_t book; /* of a push under a lease: whose samples, see trmi_push_mark */
     };
-    int64_t extra[2]; /* of a push: lease; samples of the book that are then used */
+    int64_t extra[2]; /* of a push: lease; samples of the book that are then used. Of a pull: where
+                         steps are staged, the last push of this worker that the rows must have */
 } trmi_ps_header;
 _Static_assert(sizeof(trmi_ps_header) == 64, "the header is one line");
 

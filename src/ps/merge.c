@@ -1,5 +1,8 @@
 /* The sum of several workers' gradients, key by key: a small map of its own for each call. */
-#include "ps/server.h"
+#include "ps/merge.h"
+
+#include "ps/apply.h"
+#include "ps/row.h"
 
 #include "base/checked.h"
 #include "base/error.h"

@@ -1,7 +1,7 @@
 /* Each push is applied exactly once on every shard of every server, although workers and servers
  * are killed at random moments: rows count, and the book of leases agrees. Real processes.
  *
- * PS_KILL_LONG=n: n rounds of each, with other seeds. */
+ * PS_KILL_LONG=n: n rounds of each, with other seeds. PS_KILL_SEED=k: other ones again, for copies side by side. */
 #include "check.h"
 
 #include "base/error.h"
@@ -246,16 +246,17 @@ static void kill_some(const job *j, uint64_t seed, pid_t *server, pid_t *worker)
 }
 
 /* Several workers' samples of a key may be one update: of their sum. */
-static void check_row(trm_ps_client *reader, int32_t table, uint64_t key, int64_t expected,
-                      bool summed) {
+static bool row_is(trm_ps_client *reader, int32_t table, uint64_t key, int64_t expected, bool summed) {
     float value;
     trm_row_info info;
     trm_error err;
     CHECK_OK(trm_ps_row(reader, table, key, &info, &value, NULL, &err), err);
-    if (value != (float)expected || (!summed && info.count != expected)) {
-        fail_msg("key %lld: %g after %u updates, %lld expected", (long long)key, (double)value,
-                 info.count, (long long)expected);
+    bool right = value == (float)expected && (summed || info.count == expected);
+    if (!right) {
+        print_error("key %lld: %g after %u updates, %lld expected\n", (long long)key, (double)value,
+                    info.count, (long long)expected);
     }
+    return right;
 }
 
 static void check_rows(const job *j) {
@@ -269,16 +270,18 @@ static void check_rows(const job *j) {
     trm_table_options o = {
         .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
     CHECK_OK(trm_ps_client_table(reader, &o, &table, &err), err);
+    int wrong = 0;
     for (uint64_t key = 0; j->lent && key < KEYS; key++) {
         int64_t expected = 0;
         for (int s = 0; s < j->samples; s++) {
             expected += s % KEYS == (int)key;
         }
-        check_row(reader, table, key, expected * j->epochs, j->mode == TRM_PS_SYNC);
+        wrong += !row_is(reader, table, key, expected * j->epochs, j->mode == TRM_PS_SYNC);
     }
     for (uint64_t i = 0; !j->lent && i < WORKERS * OWN_KEYS; i++) {
-        check_row(reader, table, i / OWN_KEYS * 1000 + i % OWN_KEYS, j->batches, false);
+        wrong += !row_is(reader, table, i / OWN_KEYS * 1000 + i % OWN_KEYS, j->batches, false);
     }
+    assert_int_equal(wrong, 0);
     CHECK_OK(trm_ps_stop_servers(reader, &err), err);
     trm_ps_client_destroy(reader);
 }
@@ -320,12 +323,14 @@ static void run_job(const job *j, uint64_t seed) {
 
 static void rounds(const job *j) {
     const char *more = getenv("PS_KILL_LONG");
+    const char *seed = getenv("PS_KILL_SEED");
+    uint64_t first = seed == NULL ? 3 : 3 + 1000003 * (uint64_t)atoll(seed);
     int count = more == NULL ? 1 : atoi(more) > 0 ? atoi(more) : 10;
     for (int i = 0; i < count; i++) {
         if (more != NULL) {
             print_message("round %d\n", i);
         }
-        run_job(j, (uint64_t)i * 17 + 3);
+        run_job(j, (uint64_t)i * 17 + first);
     }
 }
 

@@ -59,7 +59,6 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
     TRMI_TRY(
         trmi_shard_create(o->memory_bytes / server->shards, &place, number, &runner->shard, err));
     TRMI_TRY(trmi_queue_create(QUEUE_REQUESTS, &runner->queue, err));
-    TRMI_TRY(trmi_merge_create(&runner->shard->account, &runner->merge, err));
     return o->folder == NULL ? TRM_OK : trmi_cut_create(runner->shard, &runner->cut, err);
 }
 
@@ -114,16 +113,18 @@ static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
         return;
     }
     link->worker = (int32_t)n->value[1];
+    uint32_t incarnation = 0;
+    bool begins = link->worker >= 0 && n->value[3] != 0;
+    const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
+    if (begins && trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
+                                       &incarnation, &r->err) != TRM_OK) {
+        return;
+    }
     bool shared = n->text[0] != '\0' &&
                   trmi_shm_accept(link->channel, n->text, (size_t)n->value[2], shm, NULL) == TRM_OK;
     trmi_tcp_trust(link->channel);
     link->welcome = true;
-    int64_t incarnation = 0, clock = joining_clock(server, link->worker);
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        incarnation = (int64_t)server->workers[i].worker == link->worker
-                          ? server->workers[i].incarnation
-                          : incarnation;
-    }
+    int64_t clock = joining_clock(server, link->worker);
     *n = (trmi_ps_note){0};
     n->value[1] = incarnation;
     n->value[2] = server->shards;
@@ -191,10 +192,13 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         r->err = server->failed;
         trmi_request_answer(r);
     } else if (r->header.kind == TRMI_PS_PULL) {
-        ready = trmi_front_parks(server, r) ? trmi_front_advance(server) : r;
+        ready = trmi_front_parks(server, r) ? trmi_step_advance(server) : r;
+    } else if (r->header.kind == TRMI_PS_STAGE) {
+        trmi_step_stage(server, r);
+        ready = trmi_step_advance(server);
     } else {
         trmi_front_push(server, r);
-        ready = trmi_front_advance(server);
+        ready = trmi_step_advance(server);
     }
     pthread_mutex_unlock(&server->mutex);
     trmi_request_pulls_go(server, ready);
@@ -232,7 +236,7 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
         return false;
     }
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
-    if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH) {
+    if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH || header.kind == TRMI_PS_STAGE) {
         handle_rows(server, r);
         return true;
     }
@@ -335,7 +339,11 @@ static void *accept_links(void *context) {
             (void)!add_link(server, channel, NULL);
         }
         pthread_mutex_lock(&server->mutex);
-        trmi_request *ready = trmi_front_tick(server, trmi_os_now());
+        trmi_request *ready = trmi_step_advance(server);
+        pthread_mutex_unlock(&server->mutex);
+        trmi_request_pulls_go(server, ready);
+        pthread_mutex_lock(&server->mutex);
+        ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
         trmi_request_pulls_go(server, ready);
         reap_links(server, false);
@@ -444,7 +452,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     trm_status status = TRM_OK;
     server->options = checked;
     server->shards = (uint32_t)checked.shards;
-    server->away_fd = -1;
+    server->away_fd = server->steps_fd = -1;
     pthread_mutex_init(&server->mutex, NULL);
     pthread_cond_init(&server->changed, NULL);
     snprintf(server->folder, sizeof server->folder, "%s",
@@ -464,8 +472,10 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
+    TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
+    trmi_step_settle(server);
     if (checked.listen != NULL) {
         TRMI_TRY_GOTO(status, listen_at(server, err), failed);
     }
@@ -505,7 +515,6 @@ static void answer_all(trmi_request *list) {
 
 static void free_runner(trmi_runner *runner) {
     trmi_cut_destroy(runner->cut);
-    trmi_merge_destroy(runner->merge);
     trmi_queue_destroy(runner->queue);
     trmi_shard_destroy(runner->shard);
 }
@@ -547,6 +556,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     }
     answer_all(server->waiting);
     answer_all(server->parked);
+    answer_all(trmi_step_close(server));
     reap_links(server, true);
     trmi_channel_listener_destroy(server->listener);
     trmi_server_lease_close(server);

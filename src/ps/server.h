@@ -48,17 +48,20 @@ typedef enum trmi_order {
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
-    TRMI_ORDER_TABLES   /* 1: number               answer: 1: how many; trm_table_options, name */
+    TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
+    TRMI_ORDER_STEPS    /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
 } trmi_order;
 
 struct trmi_request {
-    trmi_ps_link *link; /* NULL: of the server itself */
+    trmi_ps_link *link;    /* NULL: of the server itself */
+    trm_ps_server *server; /* of steps */
     trmi_message message;
     trmi_ps_header header;
     trmi_ps_note note;
     trmi_ps_section *sections;
     uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
     void (*run)(trmi_runner *runner, trmi_request *request);
+    void (*finish)(trmi_request *request); /* by the last shard, instead of an answer; NULL = answer */
     _Atomic int32_t pending; /* shards that have not finished */
     trmi_message reply;      /* ROWS: reserved */
     double deadline;
@@ -69,6 +72,8 @@ struct trmi_request {
     size_t trailer_bytes;
     trmi_request **members; /* SYNC: pushes summed, in order of workers */
     uint32_t member_count;
+    trmi_push_id *ids; /* of a step: whose staged pushes it sums */
+    uint32_t id_count;
     double started;
     trmi_request *next;
 };
@@ -80,8 +85,11 @@ struct trmi_runner {
     trmi_queue *queue;
     pthread_t thread;
     bool started;
-    struct trmi_merge *merge;
 };
+
+typedef struct trmi_life {
+    uint32_t worker, incarnation; /* the last that was given to a process of this worker */
+} trmi_life;
 
 /* What the front knows of a worker. */
 typedef struct trmi_worker {
@@ -89,11 +97,18 @@ typedef struct trmi_worker {
     uint64_t dispatched; /* last push given to the shards */
     int64_t clock;       /* batches finished, as far as they were given to the shards */
     int64_t done;        /* and as far as all shards have them: no restart forgets these */
-    int64_t joined;      /* SYNC: no push of an earlier batch will come any more */
     bool active;         /* waited for in BOUNDED and SYNC mode */
     bool away;           /* has left, or rests: as its file says */
     double seen;
 } trmi_worker;
+
+/* Who is in a step: decided by server 0, told by the workers to the other servers. */
+typedef struct trmi_step {
+    int64_t step;
+    uint32_t count;
+    trmi_push_id *ids; /* in order of workers */
+    int64_t *leases;   /* [count][2] lease, position; while a server starts, else NULL */
+} trmi_step;
 
 struct trm_ps_server {
     trm_ps_server_options options;
@@ -125,9 +140,18 @@ struct trm_ps_server {
     bool held;
     const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
+    trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
+    bool staging;          /* SYNC: samples are lent, pushes are staged */
+    trmi_step *steps;      /* server 0: decided, and perhaps not yet everywhere */
+    int64_t step_count, step_capacity;
+    int64_t told;                                  /* the step that all other servers have finished */
+    int steps_fd;                                  /* log of the steps, -1 = none */
+    int64_t steps_bytes;                           /* in it */
     trmi_lease_book *leases;                       /* server 0's */
     int lease_fd;                                  /* their log, -1 = none */
-    int away_fd;                                   /* log of who is away, -1 = none */
+    trmi_life *lives;
+    int64_t life_count, life_capacity;
+    int away_fd;                                   /* log of who is away, and of lives, -1 = none */
     uint32_t last_cut;                             /* begun or loaded */
     bool last_cut_failed;                          /* then the next one is full */
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
@@ -154,6 +178,8 @@ void trmi_request_answer(trmi_request *request);
 void trmi_run_pull(trmi_runner *runner, trmi_request *request);
 void trmi_run_push(trmi_runner *runner, trmi_request *request);
 void trmi_run_group(trmi_runner *runner, trmi_request *request);
+void trmi_run_stage(trmi_runner *runner, trmi_request *request);
+void trmi_run_step(trmi_runner *runner, trmi_request *request);
 
 /* --- the front (server_front.c): all with the front mutex held
  * ------------------------------------- */
@@ -161,6 +187,14 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
                                trm_error *err);
 /* A worker that was away before the server died is not waited for. */
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
+/* NULL: not seen. */
+trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
+/* A push goes to the shards, here: refused, to fill its window. */
+void trmi_front_refuse(trm_ps_server *server, trmi_request *request);
+/* Server 0: the first push of this worker that no step has, NULL = none is here. */
+trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *worker);
+/* False: another wire dtype than the others', r->err says so. */
+bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 /* Parks the pull (true), or says that it may go now. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
@@ -171,6 +205,24 @@ trmi_request *trmi_front_advance(trm_ps_server *server);
 /* Silent workers; pulls whose deadline has passed get their error and are returned with the others.
  */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
+
+/* --- steps of samples that are lent (server_step.c): with the front mutex held
+ * ------------------------------------------------------------------------ */
+/* A push of kind STAGE has come. */
+void trmi_step_stage(trm_ps_server *server, trmi_request *request);
+/* Server 0: decides as many steps as there are pushes for; then as trmi_front_advance. */
+trmi_request *trmi_step_advance(trm_ps_server *server);
+/* The order STEPS. */
+void trmi_step_order(trm_ps_server *server, trmi_request *request);
+/* Server 0: what other servers may lack goes into the answer. */
+void trmi_step_tell(const trm_ps_server *server, trmi_request *request);
+/* Forgets all that waits.   returns the requests, for an answer */
+trmi_request *trmi_step_close(trm_ps_server *server);
+/* Server 0, after restore, before who is away and the book of leases: what its log has decided is done by all shards.
+ *   errors  IO, CORRUPT, NOMEM */
+trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
+/* And after the book: leases of these steps have gone on. */
+void trmi_step_settle(trm_ps_server *server);
 
 /* --- orders (server_order.c)
  * ------------------------------------------------------------------------ */
@@ -194,11 +246,13 @@ bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
-/* Before a push goes on: what its lease says to it.   errors  CANCELLED, INVALID */
+/* Before a push goes on: what its lease says to it; keeps the lease alive.   errors  CANCELLED, INVALID */
 trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *request,
                                   trm_error *err);
 /* All shards have it: its samples are used. */
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request);
+/* In its epoch, of the last sample's epoch. */
+int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
 /* --- who is away (server_away.c), front mutex held
  * -------------------------------------------------------------- */
@@ -207,19 +261,12 @@ typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t i
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
 /* Removes the file when the job is over. */
 void trmi_server_away_close(trm_ps_server *server);
+/* A process begins as this worker: an incarnation above `seen` and all that this server has given, and gives again
+ * after no restart. The highest of all servers' is then nobody else's.   errors  NOMEM, IO */
+trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen, uint32_t *incarnation,
+                                trm_error *err);
 /* A worker has left or begun to rest; or it has pushed again. */
 void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
-
-/* --- summing pushes (merge.c)
- * ------------------------------------------------------------------------ */
-typedef struct trmi_merge trmi_merge;
-trm_status trmi_merge_create(trmi_account *account, trmi_merge **out, trm_error *err);
-void trmi_merge_destroy(trmi_merge *merge);
-/* Sums gradients by key over sections of one table, in their order.
- *   shape  *keys[*count], *values[*count][width], good until the next call   errors NOMEM */
-trm_status trmi_merge_sum(trmi_merge *merge, const trmi_ps_section *sections,
-                          uint32_t section_count, trm_dtype dtype, int32_t width, uint64_t **keys,
-                          float **values, int64_t *count, trm_error *err);
 
 /* --- connections (server.c)
  * ------------------------------------------------------------------------------ */

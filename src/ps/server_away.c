@@ -1,7 +1,9 @@
 /* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again does not wait for
- * them. A record says where a worker went; its last one counts. The file goes with the job. */
+ * them. A record says where a worker went; its last one counts. Others say which incarnations have been given: no two
+ * processes have the same, whatever either has pushed. The file goes with the job. */
 #include "ps/server.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -9,16 +11,17 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { AWAY_BYTES_MAX = 64 << 20 };
+enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2 };
 
 typedef struct away_record {
     uint32_t worker, incarnation;
-    uint32_t away;
+    uint32_t away; /* 0, 1; BEGINS */
     uint32_t check; /* of the others */
 } away_record;
 
@@ -26,6 +29,26 @@ static uint32_t check_of(const away_record *r) { return (uint32_t)XXH3_64bits(r,
 
 static void away_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
+}
+
+static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->life_count; i++) {
+        if (server->lives[i].worker == worker) {
+            return &server->lives[i];
+        }
+    }
+    if (!trmi_grow((void **)&server->lives, &server->life_capacity, server->life_count + 1, sizeof *server->lives)) {
+        return NULL;
+    }
+    server->lives[server->life_count] = (trmi_life){.worker = worker};
+    return &server->lives[server->life_count++];
+}
+
+static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint32_t away, trm_error *err) {
+    away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
+    r.check = check_of(&r);
+    return server->away_fd < 0 ? TRM_OK
+                               : trmi_os_write_all(NULL, server->away_fd, &r, sizeof r, "log of workers", err);
 }
 
 static trm_status replay(trm_ps_server *server, const char *path, trmi_away_see see, trm_error *err) {
@@ -37,7 +60,13 @@ static trm_status replay(trm_ps_server *server, const char *path, trmi_away_see 
         if (r.check != check_of(&r)) {
             break; /* torn */
         }
-        see(server, r.worker, r.incarnation, r.away != 0);
+        trmi_life *life = life_of(server, r.worker);
+        if (life != NULL && life->incarnation < r.incarnation) {
+            life->incarnation = r.incarnation;
+        }
+        if (r.away != BEGINS) {
+            see(server, r.worker, r.incarnation, r.away != 0);
+        }
     }
     trmi_free(data);
     return truncate(path, (off_t)keep) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
@@ -59,6 +88,8 @@ trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_e
 
 void trmi_server_away_close(trm_ps_server *server) {
     char path[400];
+    free(server->lives);
+    server->lives = NULL;
     if (server->options.folder == NULL || server->away_fd < 0) {
         return;
     }
@@ -75,11 +106,21 @@ void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
         return;
     }
     w->away = away;
-    away_record r = {.worker = w->worker, .incarnation = w->incarnation, .away = away};
     trm_error err;
-    r.check = check_of(&r);
-    if (server->away_fd >= 0 && trmi_os_write_all(NULL, server->away_fd, &r, sizeof r, "away log", &err) != TRM_OK) {
+    if (write_record(server, w->worker, w->incarnation, away, &err) != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u", server->options.server,
                  err.message, w->worker);
     }
+}
+
+trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen, uint32_t *incarnation,
+                                trm_error *err) {
+    trmi_life *life = life_of(server, worker);
+    if (life == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+    }
+    uint32_t last = seen > life->incarnation ? seen : life->incarnation;
+    TRMI_TRY(write_record(server, worker, last + 1, BEGINS, err));
+    *incarnation = life->incarnation = last + 1;
+    return TRM_OK;
 }

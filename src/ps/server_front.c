@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-static trmi_worker *find_worker(trm_ps_server *server, uint32_t worker) {
+trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         if (server->workers[i].worker == worker) {
             return &server->workers[i];
@@ -31,7 +31,7 @@ static void catch_up(const trm_ps_server *server, trmi_worker *w) {
 
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err) {
-    trmi_worker *w = find_worker(server, worker);
+    trmi_worker *w = trmi_front_find(server, worker);
     if (w == NULL) {
         if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
                        server->worker_count + 1, sizeof *w)) {
@@ -98,6 +98,16 @@ static int64_t slowest_clock(const trm_ps_server *server, int64_t *who) {
     return slowest;
 }
 
+/* Where pushes are staged a pull names the last one of its worker that the rows must have. */
+static bool has_pushed(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_worker *w = trmi_front_find(server, r->header.worker);
+    int64_t wanted = r->header.extra[0];
+    if (wanted <= 0 || (w != NULL && w->incarnation > r->header.incarnation)) {
+        return true; /* a life that is over: its next push will be told so */
+    }
+    return w != NULL && w->incarnation == r->header.incarnation && w->dispatched >= (uint64_t)wanted;
+}
+
 static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     int64_t who;
     if ((r->header.flags & 1) != 0) {
@@ -111,24 +121,18 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     case TRM_PS_SYNC:
         break;
     }
-    return server->step >= r->header.clock;
+    return server->step >= r->header.clock && has_pushed(server, r);
 }
 
 /* A pull says with which batch its worker's life began. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
-    trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL) {
         w->seen = r->started;
     }
     bool reads = (r->header.flags & 1) != 0;
     if (server->options.mode == TRM_PS_BOUNDED && w != NULL && !reads) {
         w->clock = trmi_max_i64(w->clock, r->header.extra[0]);
-    }
-    if (server->options.mode == TRM_PS_SYNC && !reads && r->header.extra[0] > server->step) {
-        w = trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
-        if (w != NULL) {
-            w->joined = trmi_max_i64(w->joined, r->header.extra[0]);
-        }
     }
 }
 
@@ -146,7 +150,7 @@ bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
  * ---------------------------------------------------------------------------------------- */
 
 static void take_clock(trm_ps_server *server, const trmi_request *r) {
-    trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
     w->clock = trmi_max_i64(w->clock, r->header.clock);
     if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
         w->dispatched = r->header.sequence;
@@ -158,6 +162,11 @@ static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
     r->run = trmi_run_push;
     trmi_request_dispatch(server, r);
+}
+
+void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
+    r->dropped = true;
+    push_goes(server, r);
 }
 
 /* Appends; a copy of the same push that already waits (its connection broke) makes way unanswered.
@@ -192,27 +201,13 @@ static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     return true;
 }
 
-/* SYNC: workers that will not push the next batch any more: they were started again, and their life
- * before ended while other servers took it. */
-static int64_t count_ahead(const trm_ps_server *server) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        count += server->workers[i].active && server->workers[i].joined > server->step;
-    }
-    return count;
-}
-
 /* SYNC: enough pushes of the next batch make a group. */
 static bool form_group(trm_ps_server *server) {
-    int64_t have = 0, ahead = count_ahead(server);
+    int64_t have = 0;
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         have += r->header.clock == server->step + 1 && !is_held(server, r);
     }
-    int64_t needed = expected_workers(server) - server->options.backup_workers - ahead;
-    if (have == 0 && ahead > 0 && needed <= 0) {
-        server->step++; /* nobody has this batch */
-        return true;
-    }
+    int64_t needed = expected_workers(server) - server->options.backup_workers;
     if (have < trmi_max_i64(1, needed)) {
         return false;
     }
@@ -249,26 +244,16 @@ static bool form_group(trm_ps_server *server) {
 }
 
 /* SYNC: a push of a batch that is over: a repetition, or a backup worker that came too late. Its
- * window is filled, its gradients are dropped. But samples that were lent, and that nobody was to
- * drop, go into the next sum: their worker's life before had pushed other samples for this batch.
- */
+ * window is filled, its gradients are dropped. */
 static void drop_late(trm_ps_server *server) {
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
-        const trmi_worker *w = find_worker(server, r->header.worker);
-        bool once_more = r->header.extra[0] != 0 && server->options.backup_workers == 0 &&
-                         r->header.incarnation == w->incarnation &&
-                         r->header.sequence > w->dispatched;
-        if (once_more && r->header.clock <= server->step) {
-            r->header.clock = server->step + 1;
-        }
         if (r->header.clock > server->step) {
             at = &r->next;
             continue;
         }
         *at = r->next;
-        r->dropped = true;
-        push_goes(server, r);
+        trmi_front_refuse(server, r);
     }
 }
 
@@ -290,31 +275,33 @@ static void let_pushes_go(trm_ps_server *server) {
     }
 }
 
+bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *r) {
+    server->sum_dtype = server->sum_dtype == 0 ? r->header.dtype : server->sum_dtype;
+    if (server->sum_dtype != r->header.dtype) {
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "worker %u sends gradients as %s, the others as %s: use one wire dtype",
+                  r->header.worker, trm_dtype_name((trm_dtype)r->header.dtype),
+                  trm_dtype_name((trm_dtype)server->sum_dtype));
+        return false;
+    }
+    return true;
+}
+
 void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     if (trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err) == NULL) {
         trmi_request_answer(r);
         return;
     }
-    trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
     trmi_server_away_set(server, w, false);
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
-        w->joined = trmi_max_i64(w->joined, r->header.clock); /* no sum waits for it */
-        /* Refused, but its window is filled: the worker may go on with another lease. */
-        r->dropped = true;
-        push_goes(server, r);
+        trmi_front_refuse(server, r); /* its window is filled: the worker may go on with another lease */
         return;
     }
-    if (server->options.mode == TRM_PS_SYNC) {
-        server->sum_dtype = server->sum_dtype == 0 ? r->header.dtype : server->sum_dtype;
-        if (server->sum_dtype != r->header.dtype) {
-            TRMI_FAIL(&r->err, TRM_INVALID,
-                      "worker %u sends gradients as %s, the others as %s: use one wire dtype",
-                      r->header.worker, trm_dtype_name((trm_dtype)r->header.dtype),
-                      trm_dtype_name((trm_dtype)server->sum_dtype));
-            trmi_request_answer(r);
-            return;
-        }
+    if (server->options.mode == TRM_PS_SYNC && !trmi_front_same_dtype(server, r)) {
+        trmi_request_answer(r);
+        return;
     }
     if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
         wait_in_line(server, r);
@@ -325,7 +312,7 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
 
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *r) {
     pthread_mutex_lock(&server->mutex);
-    trmi_worker *w = find_worker(server, r->header.worker);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL) {
         w->done = trmi_max_i64(w->done, r->header.clock);
     }
@@ -368,10 +355,47 @@ static void drop_silent_workers(trm_ps_server *server, double now) {
     }
 }
 
+trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *w) {
+    trmi_request *r = server->staged;
+    while (r != NULL && (r->header.worker != w->worker || r->header.incarnation != w->incarnation ||
+                         r->header.sequence != w->dispatched + 1)) {
+        r = r->next;
+    }
+    return r;
+}
+
+/* Server 0: the first active worker that has no push here, -1 = one that was never seen, -2 = none. */
+static int64_t missing_worker(const trm_ps_server *server) {
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        if (server->workers[i].active && trmi_front_staged(server, &server->workers[i]) == NULL) {
+            return server->workers[i].worker;
+        }
+    }
+    return server->worker_count < server->options.workers ? -1 : -2;
+}
+
+/* Where pushes are staged only server 0 waits for workers; the others, to be told. */
+static void say_step(const trm_ps_server *server, trmi_request *r) {
+    char whom[64] = "its step has not been told here";
+    int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
+    if (who != -2) {
+        snprintf(whom, sizeof whom, who < 0 ? "a worker not yet seen has not pushed" : "worker %lld has not pushed",
+                 (long long)who);
+    }
+    TRMI_FAIL(&r->err, TRM_TIMEOUT,
+              "server %d: worker %u waited %.1f s for the step with its push %lld: %s (at step %lld, synchronous)",
+              server->options.server, r->header.worker, trmi_os_now() - r->started, (long long)r->header.extra[0], whom,
+              (long long)server->step);
+}
+
 static void say_whom(const trm_ps_server *server, trmi_request *r) {
     int64_t who;
     int64_t clock = slowest_clock(server, &who);
     char name[32];
+    if (server->staging) {
+        say_step(server, r);
+        return;
+    }
     snprintf(name, sizeof name, who < 0 ? "a worker not yet seen" : "worker %lld", (long long)who);
     TRMI_FAIL(&r->err, TRM_TIMEOUT,
               "server %d: worker %u waited %.1f s to begin batch %lld: %s has finished %lld%s",

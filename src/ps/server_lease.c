@@ -105,12 +105,9 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
                   server->options.server);
         return;
     }
-    bool rested = false;
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        const trmi_worker *w = &server->workers[i];
-        rested |= w->worker == r->header.worker && w->incarnation == r->header.incarnation &&
-                  !w->active && server->options.mode != TRM_PS_ASYNC;
-    }
+    const trmi_worker *known = trmi_front_find(server, r->header.worker);
+    bool rested = known != NULL && known->incarnation == r->header.incarnation && !known->active &&
+                  server->options.mode == TRM_PS_BOUNDED;
     trmi_worker *w = trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err);
     if (w == NULL) {
         return;
@@ -123,14 +120,17 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         return;
     }
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
+    if (server->options.mode == TRM_PS_SYNC) { /* only here are workers waited for: for those that have samples */
+        w->active = status == TRM_OK;
+        trmi_server_away_set(server, w, !w->active);
+    }
     int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0,
                                        trmi_lease_number(server->leases, &samples)}};
 }
 
-/* In its epoch, of the last sample's epoch. */
-static int64_t position_of(const trm_ps_server *server, const trmi_request *r) {
+int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *r) {
     int64_t samples;
     (void)trmi_lease_number(server->leases, &samples);
     int64_t end = r->header.extra[1];
@@ -144,7 +144,7 @@ trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *r, 
         return TRM_OK;
     }
     return trmi_lease_check(server->leases, r->header.extra[0], r->header.worker,
-                            position_of(server, r), trmi_os_now(), err);
+                            trmi_server_lease_position(server, r), trmi_os_now(), err);
 }
 
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
@@ -154,5 +154,5 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
     }
     /* A lease that was lost meanwhile: its batch will be made again, and every shard knows it. */
     (void)!trmi_lease_progress(server->leases, r->header.extra[0], r->header.worker,
-                               position_of(server, r), trmi_os_now(), NULL);
+                               trmi_server_lease_position(server, r), trmi_os_now(), NULL);
 }

@@ -219,20 +219,21 @@ static trmi_request *release(trm_ps_server *server) {
     server->held = false;
     server->until = NULL;
     server->until_count = 0;
-    return trmi_front_advance(server);
+    return trmi_step_advance(server);
 }
 
 /* Lets pushes go that other servers have let go, and waits for them; but not for ever: their worker
  * may have died half way. */
 static void gather(trm_ps_server *server) {
-    trmi_request *ready = trmi_front_advance(server);
+    trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
     trmi_request_pulls_go(server, ready);
     pthread_mutex_lock(&server->mutex);
     double deadline = trmi_os_now() + hold_seconds;
     for (;;) {
         const trmi_push_id *missing = NULL;
-        for (uint32_t i = 0; i < server->until_count; i++) {
+        /* Steps that were decided before are here: the asker has brought them. */
+        for (uint32_t i = 0; i < server->until_count && !server->staging; i++) {
             const trmi_push_id *id = &server->until[i];
             for (int64_t k = 0; k < server->worker_count; k++) {
                 const trmi_worker *w = &server->workers[k];
@@ -411,13 +412,21 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     case TRMI_ORDER_BYE:
         say_bye(server, r);
-        ready = trmi_front_advance(server);
+        ready = trmi_step_advance(server);
         break;
     case TRMI_ORDER_LEASE:
         trmi_server_lease_take(server, r);
+        if (server->options.mode == TRM_PS_SYNC && r->err.status == TRM_OK) {
+            trmi_step_tell(server, r);
+        }
+        ready = trmi_step_advance(server); /* it may be waited for no more */
         break;
     case TRMI_ORDER_TABLES:
         order_tables(server, r);
+        break;
+    case TRMI_ORDER_STEPS:
+        trmi_step_order(server, r);
+        ready = trmi_step_advance(server);
         break;
     case TRMI_ORDER_STOP:
         atomic_store(&server->stop_asked, true);

@@ -31,6 +31,7 @@ static void free_request(trmi_request *r) {
     trmi_free(r->first);
     trmi_free(r->trailer);
     trmi_free(r->members);
+    trmi_free(r->ids);
     trmi_free(r);
     if (link != NULL) {
         atomic_fetch_sub(&link->requests, 1);
@@ -110,6 +111,10 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     /* The other shards' writes happened before their decrement. */
+    if (r->finish != NULL) {
+        r->finish(r);
+        return;
+    }
     if (r->members != NULL) {
         answer_members(r);
         return;
@@ -132,9 +137,10 @@ void trmi_request_finish(trmi_request *r) {
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request) {
     atomic_store(&request->pending, (int32_t)server->shards);
     for (uint32_t s = 0; s < server->shards; s++) {
-        if (trmi_queue_push(server->runners[s].queue, request) != TRM_OK) {
+        trm_status status = trmi_queue_append(server->runners[s].queue, request);
+        if (status != TRM_OK) {
             trm_error err;
-            TRMI_FAIL(&err, TRM_CANCELLED, "the server is stopping");
+            TRMI_FAIL(&err, status, status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
             trmi_request_fail(request, &err);
             trmi_request_finish(request);
         }
@@ -231,125 +237,74 @@ void trmi_run_push(trmi_runner *runner, trmi_request *r) {
     note_pushed(runner, r, status, applied, &err);
 }
 
-/* Sums the members' sections of each table on this shard. */
-static trm_status sum_group(trmi_runner *runner, trmi_request *group, trmi_push *push,
-                            trm_error *err) {
-    trmi_shard *shard = runner->shard;
-    uint32_t s = shard->number, most = 0;
-    for (uint32_t m = 0; m < group->member_count; m++) {
-        most += group->members[m]->first[s + 1] - group->members[m]->first[s];
+/* The sum of all members. A shard that had it before its server died has forgotten nothing: windows are filled. */
+static trm_status push_group(trmi_runner *runner, const trmi_request *group, const trmi_sum_part *parts, trmi_push *push,
+                             bool *applied, trm_error *err) {
+    trmi_sum sum = {0};
+    if (push->clock <= runner->shard->clock) {
+        return trmi_shard_fill(runner->shard, push, err);
     }
-    trmi_ps_section *parts = trmi_alloc((most + 1) * sizeof *parts);
-    trmi_ps_section *sums = trmi_alloc((shard->table_count + 1) * sizeof *sums);
-    uint8_t **held = trmi_alloc((shard->table_count + 1) * sizeof *held);
-    trm_status status = parts == NULL || sums == NULL || held == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients")
-                            : TRM_OK;
-    uint32_t tables = 0;
-    for (uint32_t t = 0; t < shard->table_count && status == TRM_OK; t++) {
-        uint32_t count = 0;
-        for (uint32_t m = 0; m < group->member_count; m++) {
-            const trmi_request *member = group->members[m];
-            bool apart = (push->marks[m].flags & TRMI_MARK_APART) != 0;
-            for (uint32_t i = member->first[s]; i < member->first[s + 1] && !apart; i++) {
-                if (member->sections[i].table == t) {
-                    parts[count++] = member->sections[i];
-                }
-            }
-        }
-        uint64_t *keys;
-        float *values;
-        trmi_ps_section *sum = &sums[tables];
-        *sum = (trmi_ps_section){.table = t};
-        int32_t width = shard->tables[t]->options.width;
-        if (count == 0) {
-            continue;
-        }
-        status = trmi_merge_sum(runner->merge, parts, count, push->dtype, width, &keys, &values,
-                                &sum->count, err);
-        /* The map serves one table at a time: what it found is kept beside it. */
-        size_t key_bytes = (size_t)sum->count * sizeof *keys;
-        size_t value_bytes = (size_t)(sum->count * width) * sizeof *values;
-        held[tables] = status == TRM_OK ? trmi_alloc(key_bytes + value_bytes + 64) : NULL;
-        if (status == TRM_OK && held[tables] == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
-        }
-        if (status == TRM_OK) {
-            sum->values = held[tables];
-            sum->keys = (uint64_t *)(void *)(held[tables] + value_bytes + (-value_bytes & 7));
-            memcpy(sum->values, values, value_bytes);
-            memcpy(sum->keys, keys, key_bytes);
-            tables++;
-        }
-    }
-    bool applied = false;
+    trm_status status =
+        trmi_shard_sum(runner->shard, parts, group->member_count, (trm_dtype)group->header.dtype, &sum, err);
     if (status == TRM_OK) {
-        push->sections = sums;
-        push->section_count = tables;
-        push->dtype = TRM_FLOAT32;
-        status = trmi_shard_push(shard, push, &applied, err);
-        note_pushed(runner, group, status, applied, err);
+        push->sections = sum.sections;
+        push->section_count = sum.count;
+        status = trmi_shard_push(runner->shard, push, applied, err);
     }
-    for (uint32_t t = 0; held != NULL && t < tables; t++) {
-        trmi_free(held[t]);
-    }
-    trmi_free(held);
-    trmi_free(parts);
-    trmi_free(sums);
+    trmi_sum_free(&sum);
     return status;
 }
 
-/* Members that were here, or whose samples somebody else has pushed before, stay out of the sum; so
- * do those without samples when this shard had the sum before its server died. How many are in it.
- */
-static uint32_t mark_members(const trmi_shard *shard, const trmi_request *group, trmi_push_id *ids,
-                             trmi_push_mark *marks) {
-    uint32_t summed = 0;
-    bool had = group->header.clock <= shard->clock;
-    for (uint32_t i = 0; i < group->member_count; i++) {
-        const trmi_ps_header *h = &group->members[i]->header;
-        ids[i] = (trmi_push_id){h->worker, h->incarnation, h->sequence};
-        marks[i] = mark_of(group->members[i]);
-        bool apart = marks[i].begin < marks[i].end
-                         ? trmi_spans_check(shard, &marks[i], NULL) == TRM_END
-                         : had;
-        for (uint32_t k = 0; k < i && !apart; k++) { /* lent again while its first push waited */
-            apart = marks[k].begin < marks[i].end && marks[i].begin < marks[k].end &&
-                    marks[k].book == marks[i].book;
-        }
-        apart = apart || trmi_window_check(shard, &ids[i], NULL) == TRM_END;
-        marks[i].flags = apart ? TRMI_MARK_APART : 0;
-        summed += !apart;
-    }
-    marks[0].flags |= summed == 0 ? TRMI_MARK_FILLS : 0;
-    return summed;
-}
-
 void trmi_run_group(trmi_runner *runner, trmi_request *group) {
+    uint32_t s = runner->shard->number, count = group->member_count;
     trm_error err;
-    trmi_push_id *ids = trmi_alloc(group->member_count * sizeof *ids);
-    trmi_push_mark *marks = trmi_alloc(group->member_count * sizeof *marks);
-    if (ids == NULL || marks == NULL) {
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients");
-        trmi_request_fail(group, &err);
-        trmi_free(ids);
-        trmi_free(marks);
-        return;
-    }
-    uint32_t summed = mark_members(runner->shard, group, ids, marks);
-    bool sum = runner->server->options.sum_gradients;
+    trmi_push_id *ids = trmi_alloc(count * sizeof *ids);
+    trmi_sum_part *parts = trmi_alloc(count * sizeof *parts);
     trmi_push push = {.ids = ids,
-                      .id_count = group->member_count,
+                      .id_count = count,
                       .time = (uint32_t)trmi_os_wall(),
                       .clock = group->header.clock,
                       .rate_scale = group->header.rate_scale,
-                      .gradient_scale = sum ? 1.0f : 1.0f / (float)(summed > 0 ? summed : 1),
-                      .dtype = (trm_dtype)group->header.dtype,
-                      .marks = marks,
+                      .gradient_scale = runner->server->options.sum_gradients ? 1.0f : 1.0f / (float)count,
+                      .dtype = TRM_FLOAT32,
                       .clocked = true};
-    if (sum_group(runner, group, &push, &err) != TRM_OK) {
-        trmi_request_fail(group, &err);
+    bool applied = false;
+    trm_status status = ids == NULL || parts == NULL ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients") : TRM_OK;
+    for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
+        const trmi_request *member = group->members[m];
+        ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation, member->header.sequence};
+        parts[m] = (trmi_sum_part){member->sections + member->first[s], member->first[s + 1] - member->first[s]};
     }
+    status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
+    note_pushed(runner, group, status, applied, &err);
     trmi_free(ids);
-    trmi_free(marks);
+    trmi_free(parts);
+}
+
+void trmi_run_stage(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    trmi_push push = {.ids = &id,
+                      .id_count = 1,
+                      .rate_scale = r->header.rate_scale,
+                      .dtype = (trm_dtype)r->header.dtype,
+                      .sections = r->sections + r->first[s],
+                      .section_count = r->first[s + 1] - r->first[s],
+                      .form = TRMI_PUSH_STAGED};
+    trm_error err;
+    if (trmi_shard_stage(runner->shard, &push, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    }
+}
+
+void trmi_run_step(trmi_runner *runner, trmi_request *r) {
+    bool sum = runner->server->options.sum_gradients;
+    trmi_push push = {.ids = r->ids,
+                      .id_count = r->id_count,
+                      .time = (uint32_t)trmi_os_wall(),
+                      .clock = r->header.clock,
+                      .gradient_scale = sum ? 1.0f : 1.0f / (float)r->id_count};
+    trm_error err;
+    trm_status status = trmi_shard_step(runner->shard, &push, &err);
+    note_pushed(runner, r, status, true, &err);
 }

@@ -287,7 +287,39 @@ static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
     return least;
 }
 
+/* The last push of a worker before which all are on all shards. */
+static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
+    uint64_t least = w->base;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        uint64_t base = 0;
+        for (int64_t i = 0; i < shard->window_count; i++) {
+            const trmi_window *other = &shard->windows[i];
+            base = other->worker == w->worker && other->incarnation == w->incarnation ? other->base : base;
+        }
+        least = base < least ? base : least;
+    }
+    return least;
+}
+
+/* A table that was declared when the server died may be in some shards' logs only. */
+static trm_status align_tables(trm_ps_server *server, trm_error *err) {
+    const trmi_shard *most = server->runners[0].shard;
+    for (uint32_t s = 1; s < server->shards; s++) {
+        const trmi_shard *shard = server->runners[s].shard;
+        most = shard->table_count > most->table_count ? shard : most;
+    }
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trmi_shard *shard = server->runners[s].shard;
+        while (shard->table_count < most->table_count) {
+            TRMI_TRY(trmi_shard_add_table(shard, &most->tables[shard->table_count]->options, err));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
+    TRMI_TRY(align_tables(server, err));
     const trmi_shard *first = server->runners[0].shard;
     for (uint32_t i = 0; i < first->table_count; i++) {
         const trm_table_options *o = &first->tables[i]->options;
@@ -309,9 +341,9 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         if (worker == NULL) {
             return (trm_status)err->status;
         }
-        worker->dispatched = w->base;
-        worker->done = worker->joined = finished(server, w);
-        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->joined;
+        worker->dispatched = server->options.mode == TRM_PS_SYNC ? settled(server, w) : w->base;
+        worker->done = finished(server, w);
+        worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
     }
     return TRM_OK;
 }

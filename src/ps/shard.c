@@ -20,8 +20,21 @@ trm_status trmi_shard_create(int64_t memory_bytes, const trmi_row_table_place *p
         return TRMI_FAIL(err, TRM_NOMEM, "shard %u: a budget of %lld bytes is too small", number,
                          (long long)memory_bytes);
     }
+    trm_status status = trmi_merge_create(&shard->account, &shard->merge, err);
+    if (status != TRM_OK) {
+        trmi_shard_destroy(shard);
+        return status;
+    }
     *out = shard;
     return TRM_OK;
+}
+
+static void drop_staged(trmi_shard *shard) {
+    while (shard->staged != NULL) {
+        trmi_staged *s = shard->staged;
+        shard->staged = s->next;
+        trmi_free(s);
+    }
 }
 
 void trmi_shard_destroy(trmi_shard *shard) {
@@ -29,6 +42,8 @@ void trmi_shard_destroy(trmi_shard *shard) {
         return;
     }
     trmi_shard_log_close(shard);
+    drop_staged(shard);
+    trmi_merge_destroy(shard->merge);
     for (uint32_t i = 0; i < shard->table_count; i++) {
         trmi_row_table_destroy(shard->tables[i]);
     }
@@ -138,7 +153,7 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
     return TRM_OK;
 }
 
-static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock) {
+static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_push_form form) {
     trmi_window *w = find_window(shard, id->worker);
     if (id->incarnation == w->incarnation && id->sequence <= w->base) {
         return; /* a member of a sum that was here before it */
@@ -150,7 +165,13 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock) {
                            .before = w->clock};
     }
     w->clock = trmi_max_i64(w->clock, clock);
-    w->bits |= (uint64_t)1 << (id->sequence - w->base - 1);
+    if (form == TRMI_PUSH_STEP) { /* steps take a worker's pushes in order: none before this one will come */
+        uint64_t by = id->sequence - w->base;
+        w->bits = by < TRMI_WINDOW_PUSHES ? w->bits >> by : 0;
+        w->base = id->sequence;
+    } else {
+        w->bits |= (uint64_t)1 << (id->sequence - w->base - 1);
+    }
     while ((w->bits & 1) != 0) {
         w->bits >>= 1;
         w->base++;
@@ -192,9 +213,6 @@ static void remember(trmi_shard *shard, const trmi_push *push) {
     }
     for (uint32_t i = 0; i < push->id_count && shard->recent != NULL; i++) {
         const trmi_push_id *id = &push->ids[i];
-        if (push->marks != NULL && (push->marks[i].flags & TRMI_MARK_APART) != 0) {
-            continue;
-        }
         shard->recent[shard->recent_count++ % TRMI_RECENT_WRITERS] =
             (trm_ps_writer){id->worker, id->incarnation, id->sequence, shard->tick, push->time};
     }
@@ -233,7 +251,7 @@ static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err
 
 /* A push whose batch is in, or a sum of which this shard had a part before it died: its other
  * members' pushes are let go, as those of backup workers are. Their windows get no hole. */
-static trm_status fill_windows(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     const trmi_push_mark fills = {.flags = TRMI_MARK_FILLS};
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (trmi_window_check(shard, &push->ids[i], NULL) == TRM_OK) {
@@ -255,9 +273,8 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
                            trm_error *err) {
     const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
     trm_status status = trmi_window_check(shard, &push->ids[i], err);
-    bool apart = m != NULL && (m->flags & TRMI_MARK_APART) != 0;
-    if (status != TRM_OK || apart) {
-        return status == TRM_END && apart ? TRM_OK : status;
+    if (status != TRM_OK) {
+        return status;
     }
     if (m != NULL && m->flags != 0) {
         return TRM_OK;
@@ -275,12 +292,33 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
 
 static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
-        mark(shard, &push->ids[i], push->clock);
+        mark(shard, &push->ids[i], push->clock, push->form);
         if (push->marks != NULL) {
             TRMI_TRY(trmi_spans_add(shard, &push->marks[i], err));
         }
     }
     return TRM_OK;
+}
+
+/* A push that has passed all questions. */
+static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        if (find_window(shard, push->ids[i].worker) == NULL) {
+            trmi_window fresh = {.worker = push->ids[i].worker,
+                                 .incarnation = push->ids[i].incarnation};
+            TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
+        }
+    }
+    TRMI_TRY(trmi_shard_log_push(shard, push, err));
+    trm_status status = apply(shard, push, err);
+    status = status == TRM_OK ? mark_all(shard, push, err) : status;
+    if (status != TRM_OK) {
+        /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
+        trm_error unheard = {0};
+        shard->broken = err != NULL ? *err : unheard;
+        shard->broken.status = status;
+    }
+    return status;
 }
 
 trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied,
@@ -300,27 +338,153 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
     if (seen > 0) {
         shard->repeated++;
         *applied = false;
-        return fill_windows(shard, push, err);
+        return trmi_shard_fill(shard, push, err);
     }
-    for (uint32_t i = 0; i < push->id_count; i++) {
-        if (find_window(shard, push->ids[i].worker) == NULL) {
-            trmi_window fresh = {.worker = push->ids[i].worker,
-                                 .incarnation = push->ids[i].incarnation};
-            TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
+    *applied = push->marks == NULL || (push->marks[0].flags & TRMI_MARK_FILLS) == 0;
+    TRMI_TRY(log_and_apply(shard, push, err));
+    shard->applied += *applied;
+    return TRM_OK;
+}
+
+/* ---- pushes that wait
+ * ---------------------------------------------------------------------------------------- */
+
+static trmi_staged *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
+    trmi_staged *s = shard->staged;
+    while (s != NULL && (s->id.worker != id->worker || s->id.incarnation != id->incarnation ||
+                         s->id.sequence != id->sequence)) {
+        s = s->next;
+    }
+    return s;
+}
+
+static trmi_staged *copy_push(const trmi_shard *shard, const trmi_push *push) {
+    size_t bytes = sizeof(trmi_staged) + push->section_count * sizeof *push->sections;
+    for (uint32_t i = 0; i < push->section_count; i++) {
+        const trmi_ps_section *s = &push->sections[i];
+        size_t row = (size_t)shard->tables[s->table]->options.width * trm_dtype_bytes(push->dtype);
+        bytes += (size_t)s->count * (sizeof *s->keys + row) + 8;
+    }
+    trmi_staged *out = trmi_alloc(bytes);
+    if (out == NULL) {
+        return NULL;
+    }
+    *out = (trmi_staged){.id = push->ids[0],
+                         .dtype = push->dtype,
+                         .rate_scale = push->rate_scale,
+                         .sections = (trmi_ps_section *)(void *)(out + 1),
+                         .section_count = push->section_count};
+    uint8_t *at = (uint8_t *)(out->sections + out->section_count);
+    for (uint32_t i = 0; i < push->section_count; i++) {
+        const trmi_ps_section *from = &push->sections[i];
+        size_t row = (size_t)shard->tables[from->table]->options.width * trm_dtype_bytes(push->dtype);
+        size_t key_bytes = (size_t)from->count * sizeof *from->keys, value_bytes = (size_t)from->count * row;
+        trmi_ps_section *to = &out->sections[i];
+        *to = *from;
+        to->keys = (uint64_t *)(void *)at;
+        to->values = at + key_bytes;
+        if (from->count > 0) {
+            memcpy(to->keys, from->keys, key_bytes);
+            memcpy(to->values, from->values, value_bytes);
         }
+        at += key_bytes + value_bytes + (-value_bytes & 7);
     }
-    TRMI_TRY(trmi_shard_log_push(shard, push, err));
-    trm_status status = apply(shard, push, err);
-    status = status == TRM_OK ? mark_all(shard, push, err) : status;
-    if (status != TRM_OK) {
-        /* Half a push is in the rows: only a restart from checkpoint and log puts that right. */
-        trm_error unheard = {0};
-        shard->broken = err != NULL ? *err : unheard;
-        shard->broken.status = status;
+    return out;
+}
+
+trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    if (shard->broken.status != TRM_OK) {
+        *err = shard->broken;
+        return (trm_status)shard->broken.status;
+    }
+    /* Not how far ahead: a push that is refused is in no step, and leaves a hole. */
+    trm_status status = trmi_window_check(shard, &push->ids[0], err);
+    if (status == TRM_END || find_staged(shard, &push->ids[0]) != NULL) {
+        return TRM_OK;
+    }
+    if (status == TRM_CANCELLED) {
         return status;
     }
-    bool fills = push->marks != NULL && (push->marks[0].flags & TRMI_MARK_FILLS) != 0;
-    shard->applied += !fills;
-    *applied = !fills;
+    trmi_staged *staged = copy_push(shard, push);
+    if (staged == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "shard %u: no memory to keep a push", shard->number);
+    }
+    status = trmi_shard_log_push(shard, push, err);
+    if (status != TRM_OK) {
+        trmi_free(staged);
+        return status;
+    }
+    staged->next = shard->staged;
+    shard->staged = staged;
     return TRM_OK;
+}
+
+/* Of a worker that is in a step: this push, and what it, or its life before, had staged and no step has had. */
+static void drop_until(trmi_shard *shard, const trmi_push_id *id) {
+    for (trmi_staged **at = &shard->staged; *at != NULL;) {
+        trmi_staged *s = *at;
+        bool over = s->id.worker == id->worker &&
+                    (s->id.incarnation < id->incarnation ||
+                     (s->id.incarnation == id->incarnation && s->id.sequence <= id->sequence));
+        if (!over) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        trmi_free(s);
+    }
+}
+
+static trm_status not_here(trmi_shard *shard, const trmi_push_id *id, int64_t step, trm_error *err) {
+    TRMI_FAIL(&shard->broken, TRM_CORRUPT,
+              "shard %u: push %llu of worker %u is in step %lld, and is not here: what was staged is lost with the log; "
+              "stop the job and resume from its last checkpoint",
+              shard->number, (unsigned long long)id->sequence, id->worker, (long long)step);
+    if (err != NULL) {
+        *err = shard->broken;
+    }
+    return TRM_CORRUPT;
+}
+
+trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    if (shard->broken.status != TRM_OK) {
+        *err = shard->broken;
+        return (trm_status)shard->broken.status;
+    }
+    if (push->clock <= shard->clock) {
+        return TRM_OK;
+    }
+    trmi_sum_part *parts = trmi_alloc(push->id_count * sizeof *parts);
+    if (parts == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
+    }
+    trmi_push step = *push;
+    trmi_sum sum = {0};
+    trm_status status = TRM_OK;
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        const trmi_staged *s = find_staged(shard, &push->ids[i]);
+        if (s == NULL) {
+            status = not_here(shard, &push->ids[i], push->clock, err);
+            goto done;
+        }
+        parts[i] = (trmi_sum_part){s->sections, s->section_count};
+        if (i == 0) {
+            step.dtype = s->dtype;
+            step.rate_scale = s->rate_scale;
+        }
+    }
+    TRMI_TRY_GOTO(status, trmi_shard_sum(shard, parts, push->id_count, step.dtype, &sum, err), done);
+    step.dtype = TRM_FLOAT32;
+    step.sections = sum.sections;
+    step.section_count = sum.count;
+    step.form = TRMI_PUSH_STEP;
+    TRMI_TRY_GOTO(status, log_and_apply(shard, &step, err), done);
+    shard->applied++;
+    for (uint32_t i = 0; i < push->id_count; i++) {
+        drop_until(shard, &push->ids[i]);
+    }
+done:
+    trmi_sum_free(&sum);
+    trmi_free(parts);
+    return status;
 }

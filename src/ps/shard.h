@@ -20,6 +20,7 @@
 
 #include "base/os.h"
 #include "ps/codec.h"
+#include "ps/merge.h"
 #include "ps/table.h"
 
 /* Pushes of one worker that have been applied: all up to `base`, and base + 1 + i for each bit i.
@@ -45,8 +46,7 @@ typedef struct trmi_push_id {
 } trmi_push_id;
 
 enum {
-    TRMI_MARK_FILLS = 1, /* only window, clock and span: no gradients, no tick */
-    TRMI_MARK_APART = 2  /* a member of a sum whose batch was here before: not in the sum */
+    TRMI_MARK_FILLS = 1 /* only window, clock and span: no gradients, no tick */
 };
 
 /* Which batch an id's push is. */
@@ -55,6 +55,13 @@ typedef struct trmi_push_mark {
     uint32_t book;      /* a later book begins anew: what it says of samples is no repetition */
     uint32_t flags;
 } trmi_push_mark;
+
+/* How a push comes: at once, or (synchronous, of samples that were lent) in two parts. */
+typedef enum trmi_push_form {
+    TRMI_PUSH_WHOLE,
+    TRMI_PUSH_STAGED, /* kept until its step */
+    TRMI_PUSH_STEP    /* the sum of what its ids had staged */
+} trmi_push_form;
 
 /* One push, or the sum of several workers' (synchronous mode): then all ids are marked. */
 typedef struct trmi_push {
@@ -68,7 +75,30 @@ typedef struct trmi_push {
     uint32_t section_count;
     const trmi_push_mark *marks; /* [id_count], NULL = none */
     bool clocked; /* clocks name batches: a new incarnation makes again what it does not know of */
+    trmi_push_form form;
 } trmi_push;
+
+/* A push that waits for its step: with its own copy of the sections, in one piece of memory. */
+typedef struct trmi_staged {
+    trmi_push_id id;
+    trm_dtype dtype;
+    float rate_scale;
+    trmi_ps_section *sections;
+    uint32_t section_count;
+    struct trmi_staged *next;
+} trmi_staged;
+
+/* Sections of one member of a sum. */
+typedef struct trmi_sum_part {
+    const trmi_ps_section *sections;
+    uint32_t count;
+} trmi_sum_part;
+
+typedef struct trmi_sum {
+    trmi_ps_section *sections; /* float32, one a table */
+    uint8_t **held;            /* their memory */
+    uint32_t count;
+} trmi_sum;
 
 /* Who changed one row: filled while a log is replayed for an audit. */
 typedef struct trmi_watch {
@@ -100,6 +130,8 @@ typedef struct trmi_shard {
     uint32_t tick; /* pushes applied since the job began: its global step */
     int64_t clock;
     int64_t applied, repeated; /* pushes, by this process */
+    trmi_staged *staged;
+    trmi_merge *merge;
     trmi_shard_log log;
     trmi_watch *watch;     /* NULL = nobody looks */
     trm_ps_writer *recent; /* the last TRMI_RECENT_WRITERS that changed anything; NULL = no room */
@@ -120,6 +152,8 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
 /* *applied = false if it had been applied before.
  *   errors  CANCELLED (an older incarnation of the worker), INVALID (too far ahead), IO, NOSPACE */
 trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *applied, trm_error *err);
+/* A sum whose step this shard has: fills the windows of members that are not in it. */
+trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* False for a push that only fills its window: it is no tick. */
 bool trmi_push_counts(const trmi_push *push);
 /* Whether these samples have been applied here (TRM_END), not yet (TRM_OK), or some of them:
@@ -137,10 +171,28 @@ uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker);
 /* Puts a window from a checkpoint in place. */
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err);
 
+/* --- steps
+ * -------------------------------------------------------------------------------------- */
+
+/* Keeps a push (of one id) until its step; one that is here already, or that a step has had, is no error.
+ *   errors  CANCELLED (an older incarnation), NOMEM, IO, NOSPACE */
+trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error *err);
+/* Applies the sum of what the ids have staged as step `push->clock`, unless it had that step, and drops what these
+ * workers staged before. The first id's rate_scale counts.   errors  CORRUPT (one is not here: the shard is broken), as push */
+trm_status trmi_shard_step(trmi_shard *shard, const trmi_push *push, trm_error *err);
+
+/* --- sums (shard_sum.c)
+ * -------------------------------------------------------------------------------------- */
+
+/* Sums the parts' sections by table, in order of the parts.   ownership  trmi_sum_free, also after an error */
+trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count, trm_dtype dtype, trmi_sum *out,
+                          trm_error *err);
+void trmi_sum_free(trmi_sum *sum);
+
 /* --- the log
  * -------------------------------------------------------------------------------------- */
 
-/* Appends to a new file from here on (the old one is closed and stays).   errors  IO, NOSPACE */
+/* Appends to a new file from here on, which begins with the tables and what is staged (the old one is closed and stays).   errors  IO, NOSPACE */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
                                trm_error *err);
 void trmi_shard_log_close(trmi_shard *shard);

@@ -19,7 +19,15 @@
 #include <xxhash.h>
 
 static const uint32_t log_magic = 0x4C535054u; /* "TPSL" */
-enum { RECORD_TABLE = 1, RECORD_PUSH = 2 /* without marks */, RECORD_MARKED = 3 };
+enum {
+    RECORD_TABLE = 1,
+    RECORD_PUSH, /* without marks */
+    RECORD_MARKED,
+    RECORD_STAGED, /* a push that waits for its step */
+    RECORD_STEP    /* ids whose staged pushes are summed; no sections */
+};
+/* In marks of versions that let each server form the sums of lent samples on its own. */
+enum { MARK_APART = 2 };
 
 typedef struct record_head {
     uint32_t magic, kind;
@@ -31,6 +39,9 @@ typedef struct record_head {
 } record_head;
 _Static_assert(sizeof(record_head) == 64, "a log record's head is one line");
 
+static trm_status log_staged(trmi_shard *shard, trm_error *err);
+
+/* What is staged goes into the new log, too. */
 trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path, bool sync,
                                trm_error *err) {
     os = os == NULL ? trmi_os_real() : os;
@@ -44,7 +55,7 @@ trm_status trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char 
     for (uint32_t i = 0; i < shard->table_count; i++) {
         TRMI_TRY(trmi_shard_log_table(shard, &shard->tables[i]->options, err));
     }
-    return TRM_OK;
+    return log_staged(shard, err);
 }
 
 void trmi_shard_log_close(trmi_shard *shard) {
@@ -115,9 +126,9 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         widths[i] = shard->tables[i]->options.width;
     }
     size_t ids_bytes = push->id_count * sizeof *push->ids;
-    size_t sections_bytes = push->section_count * sizeof *push->sections;
-    size_t bytes =
-        trmi_ps_size(TRMI_PS_PUSH, push->dtype, push->sections, push->section_count, widths);
+    uint32_t section_count = push->form == TRMI_PUSH_STEP ? 0 : push->section_count;
+    size_t sections_bytes = section_count * sizeof *push->sections;
+    size_t bytes = trmi_ps_size(TRMI_PS_PUSH, push->dtype, push->sections, section_count, widths);
     uint8_t *message = bytes == 0 ? NULL : trmi_alloc(bytes);
     trmi_ps_section *copy = trmi_alloc(sections_bytes);
     trm_status status = TRM_OK;
@@ -129,18 +140,21 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         memcpy(copy, push->sections, sections_bytes);
     }
     trmi_ps_header header = {
-        .kind = TRMI_PS_PUSH, .dtype = (uint16_t)push->dtype, .section_count = push->section_count};
-    for (uint32_t i = 0; i < push->section_count; i++) {
+        .kind = TRMI_PS_PUSH, .dtype = (uint16_t)push->dtype, .section_count = section_count};
+    for (uint32_t i = 0; i < section_count; i++) {
         copy[i].shard = 0;
     }
     trmi_ps_encode(&header, copy, widths, message);
-    for (uint32_t i = 0; i < push->section_count; i++) {
+    for (uint32_t i = 0; i < section_count; i++) {
         size_t row = (size_t)widths[copy[i].table] * trm_dtype_bytes(push->dtype);
         memcpy(copy[i].keys, push->sections[i].keys, (size_t)copy[i].count * 8);
         memcpy(copy[i].values, push->sections[i].values, (size_t)copy[i].count * row);
     }
     size_t marks_bytes = push->marks == NULL ? 0 : push->id_count * sizeof *push->marks;
-    record_head head = {.kind = push->marks == NULL ? RECORD_PUSH : RECORD_MARKED,
+    uint32_t whole = push->marks == NULL ? RECORD_PUSH : RECORD_MARKED;
+    record_head head = {.kind = push->form == TRMI_PUSH_STAGED ? RECORD_STAGED
+                                : push->form == TRMI_PUSH_STEP ? RECORD_STEP
+                                                               : whole,
                         .tick = shard->tick + trmi_push_counts(push),
                         .time = push->time,
                         .clock = push->clock,
@@ -148,7 +162,7 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
                         .gradient_scale = push->gradient_scale,
                         .dtype = (uint32_t)push->dtype,
                         .id_count = push->id_count,
-                        .section_count = push->section_count,
+                        .section_count = section_count,
                         .message_bytes = (uint32_t)bytes};
     status = write_record(shard, &head, (const void *[]){push->ids, push->marks, message},
                           (const size_t[]){ids_bytes, marks_bytes, bytes}, 3, err);
@@ -156,6 +170,20 @@ done:
     trmi_free(message);
     trmi_free(copy);
     return status;
+}
+
+static trm_status log_staged(trmi_shard *shard, trm_error *err) {
+    for (const trmi_staged *s = shard->staged; s != NULL; s = s->next) {
+        trmi_push push = {.ids = &s->id,
+                          .id_count = 1,
+                          .rate_scale = s->rate_scale,
+                          .dtype = s->dtype,
+                          .sections = s->sections,
+                          .section_count = s->section_count,
+                          .form = TRMI_PUSH_STAGED};
+        TRMI_TRY(trmi_shard_log_push(shard, &push, err));
+    }
+    return TRM_OK;
 }
 
 /* ---- reading back
@@ -169,6 +197,22 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
     TRMI_TRY(trmi_ps_decode_header(body, bytes, &header, err));
     TRMI_TRY(trmi_ps_decode_note(body, bytes, &header, &note, &options, err));
     return number < shard->table_count ? TRM_OK : trmi_shard_add_table(shard, &options, err);
+}
+
+/* Hands a record to what it was written by. */
+static trm_status push_again(trmi_shard *shard, const trmi_push *push, bool *applied, trm_error *err) {
+    for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
+        if ((push->marks[i].flags & MARK_APART) != 0) {
+            return TRMI_FAIL(err, TRM_UNSUPPORTED,
+                             "a log of synchronous training under leases by an older version: start once with that "
+                             "version, take a checkpoint, then go on with this one");
+        }
+    }
+    if (push->form == TRMI_PUSH_WHOLE) {
+        return trmi_shard_push(shard, push, applied, err);
+    }
+    *applied = push->form == TRMI_PUSH_STEP && push->clock > shard->clock;
+    return push->form == TRMI_PUSH_STEP ? trmi_shard_step(shard, push, err) : trmi_shard_stage(shard, push, err);
 }
 
 static trm_status replay_push(trmi_shard *shard, const record_head *head, const uint8_t *body,
@@ -210,18 +254,20 @@ static trm_status replay_push(trmi_shard *shard, const record_head *head, const 
     }
     TRMI_TRY_GOTO(status, trmi_ps_decode(body, head->message_bytes, &header, &shape, sections, err),
                   done);
-    trmi_push push = {ids,
-                      head->id_count,
-                      head->time,
-                      head->clock,
-                      head->rate_scale,
-                      head->gradient_scale,
-                      (trm_dtype)head->dtype,
-                      sections,
-                      head->section_count,
-                      mark_bytes == 0 ? NULL : marks,
-                      false};
-    status = trmi_shard_push(shard, &push, applied, err);
+    trmi_push push = {.ids = ids,
+                      .id_count = head->id_count,
+                      .time = head->time,
+                      .clock = head->clock,
+                      .rate_scale = head->rate_scale,
+                      .gradient_scale = head->gradient_scale,
+                      .dtype = (trm_dtype)head->dtype,
+                      .sections = sections,
+                      .section_count = head->section_count,
+                      .marks = mark_bytes == 0 ? NULL : marks,
+                      .form = head->kind == RECORD_STAGED ? TRMI_PUSH_STAGED
+                              : head->kind == RECORD_STEP ? TRMI_PUSH_STEP
+                                                          : TRMI_PUSH_WHOLE};
+    status = push_again(shard, &push, applied, err);
     if (status == TRM_CANCELLED) {
         /* An older incarnation's push that the checkpoint's windows have forgotten: it is in. */
         *applied = false;
@@ -240,7 +286,7 @@ static trm_status replay_one(trmi_shard *shard, const record_head *head, const u
         return replay_table(shard, body, head->body_bytes, (*tables)++, err);
     }
     bool applied = false;
-    trm_status status = head->kind == RECORD_PUSH || head->kind == RECORD_MARKED
+    trm_status status = head->kind >= RECORD_PUSH && head->kind <= RECORD_STEP
                             ? replay_push(shard, head, body, &applied, err)
                             : TRMI_FAIL(err, TRM_CORRUPT, "a record of kind %u", head->kind);
     *pushes += applied;
@@ -261,7 +307,9 @@ bool trmi_shard_log_has_pushes(const char *path) {
     while (!found && at + sizeof(record_head) <= map.bytes) {
         record_head head;
         memcpy(&head, map.data + at, sizeof head);
-        found = head.magic != log_magic || head.kind != RECORD_TABLE ||
+        /* What was only staged is lent again. */
+        found = head.magic != log_magic ||
+                (head.kind != RECORD_TABLE && head.kind != RECORD_STAGED) ||
                 head.body_bytes > map.bytes - at - sizeof head;
         at += sizeof head + (found ? 0 : head.body_bytes);
     }

@@ -66,7 +66,15 @@ static trm_status push_number(trmi_shard *shard, uint32_t worker, uint32_t incar
             (trmi_ps_section){.table = t, .count = 50, .keys = keys[t], .values = (uint8_t *)g[t]};
     }
     trmi_push_id id = {worker, incarnation, number};
-    trmi_push push = {&id, 1, 1000, (int64_t)number, 1, 1, TRM_FLOAT32, s, 2, NULL, false};
+    trmi_push push = {.ids = &id,
+                      .id_count = 1,
+                      .time = 1000,
+                      .clock = (int64_t)number,
+                      .rate_scale = 1,
+                      .gradient_scale = 1,
+                      .dtype = TRM_FLOAT32,
+                      .sections = s,
+                      .section_count = 2};
     return trmi_shard_push(shard, &push, applied, err);
 }
 
