@@ -21,6 +21,7 @@ CASES = [
     "resnet18 --image-size 32 --batch-size 16 -n 2",
     "resnet18 --image-size 64 --batch-size 4 -n 2",
     "mlp --classes 20000 --batch-size 4 -n 4",
+    "resnet50 --image-size 32 --batch-size 32 -n 2",
 ]
 
 

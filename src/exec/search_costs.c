@@ -145,13 +145,18 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     return used < size;
 }
 
-static const trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
+static trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
     for (int64_t i = 0; i < c->count; i++) {
         if (strcmp(c->entries[i].key, key) == 0) {
             return &c->entries[i];
         }
     }
     return NULL;
+}
+
+static void weigh(trmi_op_cost_entry *e, const double roof[2]) {
+    e->forward_ratio = e->forward >= 0 && roof[0] > 0 ? e->forward / roof[0] : 0;
+    e->backward_ratio = e->backward > 0 && roof[1] > 0 ? e->backward / roof[1] : 0;
 }
 
 /* `roof`: forward and backward by the roofline, without the factor. */
@@ -163,8 +168,8 @@ static trm_status remember(trmi_costs *c, const char *key, double forward, doubl
     trmi_op_cost_entry *e = &c->entries[c->count];
     *e = (trmi_op_cost_entry){.key = trmi_arena_strdup(&c->arena, key), .forward = forward, .backward = backward};
     e->size = roof[0];
-    e->forward_ratio = forward >= 0 && roof[0] > 0 ? forward / roof[0] : 0;
-    e->backward_ratio = backward > 0 && roof[1] > 0 ? backward / roof[1] : 0;
+    e->look = c->look;
+    weigh(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
 }
@@ -260,6 +265,23 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
     return remember(c, key, time.forward, time.backward, roof, err);
 }
 
+/* What was measured in a bad moment is seldom measured in another one. */
+static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, trmi_op_cost_entry *e,
+                             const double roof[2], trm_error *err) {
+    trmi_probe_time time;
+    trm_error own;
+    trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
+    e->look = c->look;
+    if (status != TRM_OK) {
+        return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK ? (err != NULL ? err->status : TRM_PEER) : TRM_OK;
+    }
+    e->forward = time.forward = fmin(e->forward, time.forward);
+    e->backward = time.backward = fmin(e->backward, time.backward);
+    weigh(e, roof);
+    keep(c, e->key, &time);
+    return TRM_OK;
+}
+
 /* ---- what the search asks -------------------------------------------------------------------------------------- */
 
 /* The measured operator of this kind that is nearest in size; NULL: none. */
@@ -323,11 +345,20 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
         char key[1024];
         double forward, backward, roof[2];
-        if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key) ||
-            find(c, key) != NULL) {
+        if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
+            continue;
+        }
+        trmi_op_cost_entry *known = find(c, key);
+        bool again = known != NULL && known->look < c->look && c->probe != NULL && known->forward >= 0;
+        if (known != NULL && !again) {
             continue;
         }
         trmi_space_roofline(space, n, choice->strategy[n], roof);
+        if (again) {
+            TRMI_TRY(look_again(c, space, n, s, known, roof, err));
+            ++*news;
+            continue;
+        }
         if (roof[0] + roof[1] < worth) {
             continue;
         }

@@ -12,6 +12,7 @@ typedef struct trmi_op_cost_entry {
     char *key;
     double forward, backward;      /* seconds on local shapes, measured; < 0: cannot be by itself */
     double forward_ratio, backward_ratio, size; /* over the roofline; the roofline's forward seconds */
+    int look;
 } trmi_op_cost_entry;
 typedef struct trmi_costs {
     trmi_arena arena;
@@ -22,6 +23,7 @@ typedef struct trmi_costs {
     double factor;        /* on all: ranks that share cores, speed of the other machine */
     double share;         /* on memory traffic of what was measured or guessed for one rank by itself; at least 1 */
     bool refresh;         /* what is kept is measured again */
+    int look;             /* how often everything is to be measured; what was measured less often is, and the least counts */
     trmi_op_cost_entry *entries;
     int64_t count, capacity;
     int64_t measured, doubted; /* in this process; of these: again, because they looked wrong */

@@ -341,10 +341,12 @@ static trm_status settle(trm_planner *p, trm_error *err) {
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-/* Other plans to try; what they use is measured too, and they are judged by it. */
+/* Other plans to try; what they use is measured too, and they are judged by it. As they will run twice, with time between, all that
+ * was measured is measured a second time: a machine that others disturb is not the same for long. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES, news = 0;
-    for (int round = 0; round < 2 && wanted > 0; round++) {
+    for (int round = 0; round < 3 && wanted > 0; round++) {
+        p->costs.look = round > 0 && p->costs.refresh;
         const trmi_planned_mesh *m = trmi_planner_best(p);
         TRMI_TRY(trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err));
         for (int32_t i = 0; p->costs.probe != NULL && i < p->others_count; i++) {
@@ -354,12 +356,13 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
             TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.baselines[i].choice, &news, err));
         }
         if (news == 0) {
-            break;
+            return TRM_OK;
         }
         news = 0;
         TRMI_TRY(search(p, err));
     }
-    return TRM_OK;
+    const trmi_planned_mesh *m = trmi_planner_best(p); /* by the costs that count in the end */
+    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err) : TRM_OK;
 }
 
 /* Everything that the ranks do together; the others are released whatever happens. */
