@@ -20,7 +20,7 @@
  * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of a single chunk
  * go there at once. Large gradients pass the caches: nobody reads them before all others are made.
  *
- *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, one row, offsets ]
+ *   scratch:  [ sums of split 0 | 1 | ... | per thread: B, A, sums, two rows, zeros, offsets ]
  */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
@@ -71,7 +71,8 @@ typedef struct gradw {
 } gradw;
 
 typedef struct workspace {
-    float *a, *b, *sums, *row;
+    float *a, *b, *sums, *row; /* row: two of them */
+    const uint16_t *zeros;
     int64_t *pixel, *out, *far; /* rows of the sums; of dW */
 } workspace;
 
@@ -81,7 +82,10 @@ static workspace workspace_of(const gradw *c, char *scratch) {
     w.a = w.b + c->b_floats;
     w.sums = w.a + c->a_floats;
     w.row = w.sums + TRMI_TILE_K * TRMI_TILE_STRIDE;
-    w.pixel = (int64_t *)(w.row + TRMI_TILE_STRIDE);
+    float *zeros = w.row + 2 * TRMI_TILE_STRIDE;
+    memset(zeros, 0, TRMI_TILE_STRIDE * sizeof *zeros);
+    w.zeros = (const uint16_t *)zeros;
+    w.pixel = (int64_t *)(zeros + TRMI_TILE_STRIDE);
     w.out = w.pixel + CHUNK;
     w.far = w.out + TRMI_TILE_COLS;
     return w;
@@ -99,10 +103,32 @@ typedef struct side {
     int64_t panel, stride;
 } side;
 
-/* Pairs of pixels: panels of `width` columns, rows of `room`. */
-static void deal_row(const gradw *c, float *to, int64_t r, int width, int room, const void *from,
-                     trm_dtype type, int64_t count) {
-    c->isa->deal(to, r, (int64_t)CHUNK * room, width, room, from, type, count);
+/* From panel to panel of pairs of pixels, rows of `room`. An odd number of lines: panels do not crowd in a few sets. */
+static int64_t panel_floats(int room) { return (int64_t)CHUNK / 2 * room + TRMI_TILE_COLS; }
+
+/* Two rows come together: the even one waits, without an odd one behind it at the end. */
+typedef struct dealer {
+    const gradw *c;
+    float *to;
+    int width, room;
+    int64_t count;
+    const uint16_t *even; /* NULL: none waits */
+} dealer;
+
+static void deal_row(dealer *d, const uint16_t *row) {
+    if (d->even == NULL) {
+        d->even = row;
+        return;
+    }
+    d->c->isa->deal(d->to, panel_floats(d->room), d->width, d->room, d->even, row, d->count);
+    d->to += d->room;
+    d->even = NULL;
+}
+
+static void deal_last(dealer *d, const uint16_t *zeros) {
+    if (d->even != NULL) {
+        deal_row(d, zeros);
+    }
 }
 
 static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
@@ -123,12 +149,14 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
         return (side){w->b, nr, TRMI_TILE_STRIDE};
     }
     if (count % nr != 0) {
-        memset(w->b + count / nr * CHUNK * nr, 0, (size_t)(part->rows * nr) * sizeof(float));
+        memset(w->b + count / nr * panel_floats((int)nr), 0, (size_t)(CHUNK / 2 * nr) * sizeof(float));
     }
+    dealer d = {.c = c, .to = w->b, .width = (int)nr, .room = (int)nr, .count = count};
     for (int64_t r = 0; r < part->rows; r++) {
-        deal_row(c, w->b, r, (int)nr, (int)nr, from + w->pixel[r] * bytes, c->g.out_type, count);
+        deal_row(&d, (const uint16_t *)(from + w->pixel[r] * bytes));
     }
-    return (side){w->b, CHUNK * nr, nr};
+    deal_last(&d, w->zeros);
+    return (side){w->b, panel_floats((int)nr), nr};
 }
 
 static side side_a(const gradw *c, const void *x, int32_t block, const chunk *part, int height, const workspace *w) {
@@ -136,6 +164,7 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
     if (c->plain_a) {
         return (side){(const float *)x + part->pieces->row * c->g.in_c + b->channel, height, c->g.in_c};
     }
+    dealer d = {.c = c, .to = w->a, .width = height, .room = TRMI_TILE_COLS, .count = b->k};
     for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
         const piece *p = &part->pieces[i];
         const trmi_conv_group *group = &c->g.groups[p->group];
@@ -145,12 +174,18 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
             continue;
         }
         for (int64_t q = 0; q < p->rows; q++) {
-            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row + q, 1, w->row, 0);
-            deal_row(c, w->a, r + q, height, TRMI_TILE_COLS, w->row, c->isa->row_type, b->k);
+            if (c->g.pointwise) {
+                deal_row(&d, (const uint16_t *)x + (p->row + q) * c->g.in_c + b->channel);
+                continue;
+            }
+            float *row = w->row + (d.even != NULL) * TRMI_TILE_STRIDE;
+            trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row + q, 1, row, 0);
+            deal_row(&d, (const uint16_t *)row);
         }
     }
+    deal_last(&d, w->zeros);
     return c->isa->pair == 1 ? (side){w->a, height, TRMI_TILE_STRIDE}
-                             : (side){w->a, CHUNK * TRMI_TILE_COLS, TRMI_TILE_COLS};
+                             : (side){w->a, panel_floats(TRMI_TILE_COLS), TRMI_TILE_COLS};
 }
 
 /* One chunk's products into the thread's sums. */
@@ -370,7 +405,7 @@ static bool plan(gradw *c) {
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
     c->b_floats = trmi_max_i64(CHUNK * TRMI_TILE_STRIDE, REDUCE);
-    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 1) * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS);
+    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 3) * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS);
     return true;
 }
 

@@ -116,11 +116,11 @@ typedef struct trmi_gemm_isa {
     void (*pack)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns);
     void (*pack_transposed)(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns);
-    /* Row `row` of k, `count` elements, dealt to panels: element i goes to
-     * to[i / width * panel + row * room + i % width]; a panel's row is `room` floats wide and may be
-     * overwritten up to there. Rows come in ascending order. */
-    void (*deal)(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
-                 trm_dtype type, int64_t count);
+    /* Pairs only: two rows of bfloat16, `count` elements, dealt to panels: pair i goes to
+     * to[i / width * panel + i % width]; a panel's row is `room` floats wide, TRMI_TILE_COLS or nr, and may be
+     * overwritten up to there. */
+    void (*deal)(float *to, int64_t panel, int width, int room, const uint16_t *even, const uint16_t *odd,
+                 int64_t count);
 } trmi_gemm_isa;
 
 extern const trmi_gemm_isa trmi_gemm_plain;

@@ -331,31 +331,6 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
         pack_transposed_as(to, from, TRM_FLOAT32, ld, k, columns);
     }
 }
-
-INLINE void deal_as(float *to, int64_t panel, int width, int room, const void *from,
-                    const trm_dtype type, int64_t count) {
-    int64_t i = 0;
-    for (; i < count && i + room <= count; i += width, to += panel) {
-        for (int j = 0; j < room; j += VL) {
-            *(vec_memory *)(to + j) = load_any(from, type, i + j);
-        }
-    }
-    for (; i < count; i += width, to += panel) {
-        for (int j = 0; j < width && i + j < count; j++) {
-            to[j] = load_one(from, type, i + j);
-        }
-    }
-}
-
-static void deal(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
-                 trm_dtype type, int64_t count) {
-    to += row * room;
-    if (type == TRM_BFLOAT16) {
-        deal_as(to, panel, width, room, from, TRM_BFLOAT16, count);
-    } else {
-        deal_as(to, panel, width, room, from, TRM_FLOAT32, count);
-    }
-}
 #endif
 
 const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
@@ -372,5 +347,7 @@ const trmi_gemm_isa PASTE(trmi_gemm_, NAME) = {.name = STRING(NAME),
                                                .narrow = narrow,
                                                .sum = sum,
                                                .pack = pack,
-                                               .pack_transposed = pack_transposed,
-                                               .deal = deal};
+#ifdef PAIRS
+                                               .deal = deal,
+#endif
+                                               .pack_transposed = pack_transposed};

@@ -83,36 +83,29 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
     }
 }
 
-INLINE void deal_as(float *to, const bool odd, int64_t panel, int width, int room, const void *from,
-                    const trm_dtype type, int64_t count) {
+/* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel, or to nobody. */
+INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even, const uint16_t *odd,
+                    int64_t count) {
     int64_t i = 0;
-    for (; i < count && i + room <= count; i += width, to += panel) {
-        for (int j = 0; j < room; j += VL) {
-            vec_bits bits = half_bits(from, type, i + j);
-            vec_memory *at = (vec_memory *)(to + j);
-            *at = odd ? (vec)((vec_bits)(vec)*at | bits << 16) : (vec)bits;
+    for (; i + room <= count; i += width, to += panel) {
+        UNROLL for (int j = 0; j < room; j += VL) {
+            vec_bits low = half_bits(even, TRM_BFLOAT16, i + j), high = half_bits(odd, TRM_BFLOAT16, i + j);
+            *(vec_memory *)(to + j) = (vec)(low | high << 16);
         }
     }
     for (; i < count; i += width, to += panel) {
         for (int j = 0; j < width && i + j < count; j++) {
-            uint32_t bits = half_bits_one(from, type, i + j), old = 0;
-            if (odd) {
-                memcpy(&old, to + j, 4);
-                bits = (old & 0xFFFFu) | bits << 16;
-            }
-            memcpy(to + j, &bits, 4);
+            uint32_t both = even[i + j] | (uint32_t)odd[i + j] << 16;
+            memcpy(to + j, &both, 4);
         }
     }
 }
 
-static void deal(float *to, int64_t row, int64_t panel, int width, int room, const void *from,
-                 trm_dtype type, int64_t count) {
-    to += row / 2 * room;
-    if (type == TRM_BFLOAT16) {
-        row & 1 ? deal_as(to, true, panel, width, room, from, TRM_BFLOAT16, count)
-                : deal_as(to, false, panel, width, room, from, TRM_BFLOAT16, count);
+static void deal(float *to, int64_t panel, int width, int room, const uint16_t *even, const uint16_t *odd,
+                 int64_t count) {
+    if (room == VL) {
+        deal_as(to, panel, width, VL, even, odd, count);
     } else {
-        row & 1 ? deal_as(to, true, panel, width, room, from, TRM_FLOAT32, count)
-                : deal_as(to, false, panel, width, room, from, TRM_FLOAT32, count);
+        deal_as(to, panel, width, NR, even, odd, count);
     }
 }
