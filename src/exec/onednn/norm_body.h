@@ -11,6 +11,11 @@ INLINE void vf_ask(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 0, 3);
 }
 
+/* Or written. */
+INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
+    __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
+}
+
 /* A vector of lanes [c, c + n) of a row. */
 INLINE vf lanes(const void *base, int64_t at, int half, int n) {
     return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
@@ -28,6 +33,7 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
 /* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such strides, so each
  * element asks for the place some rows on, which is still in the first cache when its row comes. */
 enum { AHEAD_ROWS = 16, STRIP = 256 };
+enum { AHEAD = 1024 }; /* elements, where a pass goes along the rows */
 
 /* Eight rows at a time: the sums are read and written once for eight elements. */
 INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
@@ -92,6 +98,13 @@ INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf 
 INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu, int stream,
                         int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
+    vf_ask(job->x, at + AHEAD, half);
+    if (residual) {
+        vf_ask(job->residual, at + AHEAD, half);
+    }
+    if (!stream) {
+        vf_ask_to_write(job->y, at + AHEAD, half);
+    }
     vf y = vf_fma(lanes(job->x, at, half, n), lanes(job->scale, c, 0, n), lanes(job->shift, c, 0, n));
     if (residual) {
         y = vf_add(y, lanes(job->residual, at, half, n));
@@ -232,6 +245,11 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
 INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int64_t row,
                            int64_t c, int n) {
     int64_t at = row * job->channels + c;
+    vf_ask(job->x, at + AHEAD, half);
+    vf_ask(job->dz ? job->dz : job->dy, at + AHEAD, half);
+    if (!stream && job->dx != job->dy && job->dx != job->dz) {
+        vf_ask_to_write(job->dx, at + AHEAD, half);
+    }
     vf x = lanes(job->x, at, half, n);
     vf dz = job->dz ? lanes(job->dz, at, half, n) : masked(job, half, mask, at, c, n, x);
     vf dx = vf_fma(x, lanes(job->of_x, c, 0, n), lanes(job->constant, c, 0, n));
