@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# ResNet-50 with its variables on two parameter servers: synchronous, the losses and the evaluation of one device; with two workers,
+# asynchronous, to the end.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+train() { # FILE ARGS...: events go to FILE
+    local to=$1
+    shift
+    "$trireme" train resnet50 --data synth --synth-train 64 --synth-test 16 --batch-size 8 --learning-rate 0.002 --log-every 1 --threads 1 \
+        --seed 3 --json "$@" > "$to" 2> err || fail "train $*: $(tail -n 3 err)"
+}
+train device.json --steps 4
+train sync.json --steps 4 -n 1 --ps 2 --mode sync --output sync
+train async.json --steps 6 -n 2 --ps 2 --mode async --output async
+python3 - << 'END' || failed=1
+import json
+def events(file, kind):
+    return [e for e in map(json.loads, open(file)) if e.get("event") == kind]
+losses = {f: [e["loss"] for e in events(f, "step")] for f in ("device.json", "sync.json")}
+assert len(losses["device.json"]) == 4, losses
+assert all(abs(a - b) < 1e-6 for a, b in zip(losses["device.json"], losses["sync.json"], strict=True)), losses
+ours, theirs = (events(f, "eval")[-1]["loss"] for f in ("sync.json", "device.json"))
+assert abs(ours - theirs) < 1e-4 * abs(theirs), (ours, theirs)
+done = events("async.json", "done")[-1]["global_step"]
+assert 6 <= done <= 7, done # the other worker may be in the middle of a batch
+print("losses", losses["sync.json"], "evaluation", ours)
+END
+exit $failed
