@@ -211,6 +211,24 @@ static void messages(void **state) {
     ranks_run(5, 2, false, ring_messages, &given, "shm and tcp");
 }
 
+/* A rank that has sent its last word and ended: what is under way still arrives. */
+static void last_words(rank_context *context) {
+    OPEN_COMM();
+    int32_t word = 7 * (rank + 1);
+    if (rank == 0) {
+        EXPECT_OK(trm_comm_send(comm, &word, 1, TRM_INT32, 1, &err), err);
+    } else {
+        EXPECT_OK(trm_comm_recv(comm, &word, 1, TRM_INT32, 0, &err), err);
+        EXPECT(word == 7, "%d", word);
+    }
+    CLOSE_COMM();
+}
+
+static void last_words_arrive(void **state) {
+    rank_setup given = {.options = {.engine = "sim:delay=20000"}};
+    ranks_run(2, 0, false, last_words, &given, "sim");
+}
+
 /* --- faults ---------------------------------------------------------------------------------------- */
 /* Runs until it fails; context->failure is what it said, or how it was wrong. */
 static void until_failure(rank_context *context) {
@@ -444,6 +462,7 @@ int main(void) {
         cmocka_unit_test(three_orders),
         cmocka_unit_test(strict_over_networks), cmocka_unit_test(partials_keep_their_bits),
         cmocka_unit_test(messages),             cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(last_words_arrive),
         cmocka_unit_test(disagreement),         cmocka_unit_test(killed_over_tcp),
         cmocka_unit_test(a_late_rank_is_waited_for),
         cmocka_unit_test(algorithm_texts),      cmocka_unit_test(choice_by_cost),

@@ -169,7 +169,8 @@ static frame *take_arrived(sim *self, const trmi_transfer *t, bool *closed) {
     pthread_mutex_lock(&w->mutex);
     pair *p = pair_of(w, t->peer, me, t->channel);
     frame *f = p->first;
-    *closed = w->closed[t->peer] || w->closed[me];
+    /* What is under way arrives before the end of its sender does. */
+    *closed = w->closed[me] || (f == NULL && w->closed[t->peer]);
     if (f != NULL && f->arrival <= trmi_os_now()) {
         p->first = f->next;
         if (p->first == NULL) {
