@@ -18,6 +18,23 @@ timeout() { # SECONDS COMMAND...: with that patience
     shift
     command timeout $((seconds * patience)) "$@"
 }
+# N ports of this script's own: outside those that the system hands out, which another test's connection may take in the
+# moment before a server listens.
+free_ports() {
+    python3 - "$1" $$ << 'END'
+import random, socket, sys
+pick, found = random.Random(int(sys.argv[2])), []
+while len(found) < int(sys.argv[1]):
+    port = pick.randrange(10000, 32000)
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    found += [port] if port not in found else []
+print(*found)
+END
+}
 skip() { echo "skipped: $*"; exit 77; }
 # CODE TEXT ARGS: what trireme ARGS ends with, and prints among other things; all of it stays in out.txt.
 expect() { # CODE TEXT ARGS

@@ -54,11 +54,7 @@ assert steps == [13, 14, 15, 16], steps
 END
 
 # ---- guide 000's lines, our program in place of python; blanks in lists are fine
-free() { python3 -c 'import socket
-s = [socket.socket() for _ in range(5)]
-[x.bind(("127.0.0.1", 0)) for x in s]
-print(*[x.getsockname()[1] for x in s])'; }
-read -r p0 p1 w0 w1 ev <<< "$(free)"
+read -r p0 p1 w0 w1 ev <<< "$(free_ports 5)"
 cat > lenet_ps_strategy.py << END
 flags.DEFINE_string("ps_hosts", '127.0.0.1:$p0, 127.0.0.1:$p1',)
 flags.DEFINE_string("worker_hosts",

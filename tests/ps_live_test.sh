@@ -3,10 +3,7 @@
 . "$(dirname "$0")/common.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
-read -r p0 p1 w0 < <(python3 -c 'import socket
-s = [socket.socket() for _ in range(3)]
-[x.bind(("127.0.0.1", 0)) for x in s]
-print(*[x.getsockname()[1] for x in s])')
+read -r p0 p1 w0 <<< "$(free_ports 3)"
 servers=127.0.0.1:$p0,127.0.0.1:$p1
 job="train widedeep --data synth --synth-train 4000 --synth-test 100 --table-rows 300 --batch-size 64 --steps 100000
     --ps_hosts=$servers --worker_hosts=127.0.0.1:$w0 --output run"
@@ -17,6 +14,7 @@ done
 works='"worker":0,"incarnation":[0-9]*,"batches":[1-9][0-9]*,"active":true' # its first push may still be under way
 for ((i = 0; i < 200; i++)); do
     "$trireme" ps inspect "$servers" --json > tables.txt 2> err.txt && grep -q "$works" tables.txt && break
+    [ "$(jobs -rp | wc -l)" = 3 ] || { fail "a role has ended: $(tail -qn 2 ps:0.err ps:1.err worker:0.err)"; exit 1; }
     sleep 0.1
 done
 grep -q "$works" tables.txt || fail "workers: $(cat tables.txt err.txt)"

@@ -395,6 +395,15 @@ void trmi_channel_listener_destroy(trmi_channel_listener *listener) {
     }
 }
 
+/* On one host a connection to a port where nobody listens yet may be given that very port as its own: it then holds the
+ * server's place. */
+static bool is_own_end(int fd) {
+    struct sockaddr_storage here = {0}, there = {0};
+    socklen_t a = sizeof here, b = sizeof there;
+    return getsockname(fd, (struct sockaddr *)&here, &a) == 0 && getpeername(fd, (struct sockaddr *)&there, &b) == 0 &&
+           a == b && memcmp(&here, &there, a) == 0;
+}
+
 /* One attempt; TRM_PEER when nobody listens (yet). */
 static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
                                trmi_channel **out, trm_error *err) {
@@ -411,6 +420,9 @@ static trm_status connect_once(const struct addrinfo *to, const char *address, d
         if (poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0) > 0) {
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
         }
+    }
+    if (failed == 0 && is_own_end(fd)) {
+        failed = ECONNREFUSED;
     }
     if (failed != 0) {
         close(fd);

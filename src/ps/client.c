@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 static const double slice_seconds = 0.2;
+static const double say_seconds = 10; /* between words on a server that is waited for */
 
 double trmi_client_deadline(const trm_ps_client *client) {
     return trmi_os_now() + client->options.timeout_seconds;
@@ -584,13 +585,19 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
     return TRM_OK;
 }
 
-/* A server that dies during the first words is restarted like any other. */
+/* A server that dies during the first words is restarted like any other. Every ten seconds it says for whom it waits. */
 static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
+    const double start = trmi_os_now();
     for (;;) {
-        trm_status status = connect_peer(client, peer, true, deadline, err);
-        bool gone = status == TRM_PEER && peer->address[0] != '\0';
+        double now = trmi_os_now(), slice = now + say_seconds;
+        trm_status status = connect_peer(client, peer, true, slice < deadline ? slice : deadline, err);
+        bool gone = (status == TRM_PEER || status == TRM_TIMEOUT) && peer->address[0] != '\0';
         if (!gone || client->refused_here || trmi_os_now() >= deadline) {
             return status;
+        }
+        if (trmi_os_now() >= slice && err != NULL) {
+            trmi_log(TRM_LOG_WARN, "ps", "waiting for server %d since %.0f s, until %.0f s: %s", peer->number,
+                     trmi_os_now() - start, deadline - start, err->message);
         }
         usleep(50000);
     }
