@@ -45,7 +45,6 @@ cut="resnet18 --batch-size 8 --image-size 32 -n 2 --links guess --no-measure"
 # shellcheck disable=SC2086 # words
 "$T" plan $cut --save "$dir/samples" --quiet > /dev/null && sed -i 's/^\(op [^ ]*\) .*/\1 n pinned/; /^store/d' "$dir/samples"
 pinned="$cut --plan $dir/samples"
-sent() { grep -o '"bytes":[0-9]*,"seconds":[-0-9.e+]*,"exposed_seconds":[-0-9.e+]*,"gradients":true' "$1" | head -1 | cut -d: -f2 | cut -d, -f1; }
 # shellcheck disable=SC2086
 {
     expect 0 "norms  *over the samples of all ranks.*--sync-batch-norm off" plan $pinned
@@ -55,8 +54,9 @@ sent() { grep -o '"bytes":[0-9]*,"seconds":[-0-9.e+]*,"exposed_seconds":[-0-9.e+
     expect 0 "norms  *over each rank's own samples" plan $pinned --sync-batch-norm off
     expect 2 "sync-batch-norm" plan $pinned --sync-batch-norm 2
 }
-expect 0 '"certificate"' plan resnet18 --batch-size 8 --image-size 32 -n 2 --links guess --no-measure --plan "$dir/samples" --wire bf16 --json
-holds "$(sent "$dir/out") * 2 == $(sent "$dir/joined") && $(sent "$dir/out") > 1000" "gradients in 16 bits"
+# Bytes of the chosen plan would not tell: with cheaper gradients another place of parameters may be best.
+expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --wire bf16 --json
+holds "$(number data_parallel_seconds "$dir/out") < 0.95 * $data" "gradients in 16 bits"
 holds "$(number norm_seconds "$dir/joined") > 0 && $(number norm_seconds "$dir/local") == 0" "statistics of norms"
 holds "$(number data_parallel_seconds "$dir/local") < $(number data_parallel_seconds "$dir/joined")" "local norms are cheaper"
 holds "$(number utilisation "$dir/joined") > 0 && $(number utilisation "$dir/joined") < 1 && $(number model_flops "$dir/joined") > 1e9" "utilisation"
