@@ -177,11 +177,11 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
 /* Sends bytes as one message; a broken connection is mended first. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                             size_t bytes, double deadline, trm_error *err);
-/* One control request to one server; the answer is in client->order_*. */
 /* Waits until all servers have been told of the steps that this worker knows.   errors  as an order */
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
 /* BOUNDED: nobody waits for this worker, until its next push. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
+/* One control request to one server; the answer is in client->order_*. */
 trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);

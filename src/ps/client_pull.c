@@ -46,7 +46,8 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
 
 static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     trm_ps_client *c = b->client;
-    for (int64_t u = part->first; has_cache(c) && !b->outside && u < part->end; u++) {
+    const bool keeps = has_cache(c) && !b->outside;
+    for (int64_t u = part->first; keeps && u < part->end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL && c->caches[x->table] != NULL) {
             trmi_cache_put(c->caches[x->table], x->key, b->value_of[u], b->index);

@@ -9,6 +9,7 @@
 #include "ps/manifest.h"
 #include "ps/server.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -277,12 +278,8 @@ static void align_shards(trm_ps_server *server) {
 static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
     int64_t least = w->clock;
     for (uint32_t s = 1; s < server->shards; s++) {
-        const trmi_shard *shard = server->runners[s].shard;
-        int64_t clock = 0;
-        for (int64_t i = 0; i < shard->window_count; i++) {
-            clock = shard->windows[i].worker == w->worker ? shard->windows[i].clock : clock;
-        }
-        least = clock < least ? clock : least;
+        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
+        least = trmi_min_i64(least, other == NULL ? 0 : other->clock);
     }
     return least;
 }
@@ -291,12 +288,8 @@ static int64_t finished(const trm_ps_server *server, const trmi_window *w) {
 static uint64_t settled(const trm_ps_server *server, const trmi_window *w) {
     uint64_t least = w->base;
     for (uint32_t s = 1; s < server->shards; s++) {
-        const trmi_shard *shard = server->runners[s].shard;
-        uint64_t base = 0;
-        for (int64_t i = 0; i < shard->window_count; i++) {
-            const trmi_window *other = &shard->windows[i];
-            base = other->worker == w->worker && other->incarnation == w->incarnation ? other->base : base;
-        }
+        const trmi_window *other = trmi_shard_window(server->runners[s].shard, w->worker);
+        uint64_t base = other == NULL || other->incarnation != w->incarnation ? 0 : other->base;
         least = base < least ? base : least;
     }
     return least;

@@ -89,7 +89,7 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
 /* ---- windows
  * ------------------------------------------------------------------------------------- */
 
-static trmi_window *find_window(const trmi_shard *shard, uint32_t worker) {
+trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker) {
     for (int64_t i = 0; i < shard->window_count; i++) {
         if (shard->windows[i].worker == worker) {
             return &shard->windows[i];
@@ -99,12 +99,12 @@ static trmi_window *find_window(const trmi_shard *shard, uint32_t worker) {
 }
 
 uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker) {
-    const trmi_window *w = find_window(shard, worker);
+    const trmi_window *w = trmi_shard_window(shard, worker);
     return w == NULL ? 0 : w->incarnation;
 }
 
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err) {
-    const trmi_window *w = find_window(shard, id->worker);
+    const trmi_window *w = trmi_shard_window(shard, id->worker);
     trmi_window fresh = {.worker = id->worker, .incarnation = id->incarnation};
     if (w != NULL && id->incarnation < w->incarnation) {
         return TRMI_FAIL(err, TRM_CANCELLED,
@@ -128,7 +128,7 @@ trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, tr
 }
 
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err) {
-    trmi_window *w = find_window(shard, window->worker);
+    trmi_window *w = trmi_shard_window(shard, window->worker);
     if (w != NULL) {
         *w = *window;
         return TRM_OK;
@@ -154,7 +154,7 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
 }
 
 static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_push_form form) {
-    trmi_window *w = find_window(shard, id->worker);
+    trmi_window *w = trmi_shard_window(shard, id->worker);
     if (id->incarnation == w->incarnation && id->sequence <= w->base) {
         return; /* a member of a sum that was here before it */
     }
@@ -282,7 +282,7 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
     if (m != NULL && m->begin < m->end) {
         return trmi_spans_check(shard, m, err);
     }
-    const trmi_window *w = find_window(shard, push->ids[i].worker);
+    const trmi_window *w = trmi_shard_window(shard, push->ids[i].worker);
     if (!push->clocked || w == NULL) {
         return TRM_OK;
     }
@@ -303,7 +303,7 @@ static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *
 /* A push that has passed all questions. */
 static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
-        if (find_window(shard, push->ids[i].worker) == NULL) {
+        if (trmi_shard_window(shard, push->ids[i].worker) == NULL) {
             trmi_window fresh = {.worker = push->ids[i].worker,
                                  .incarnation = push->ids[i].incarnation};
             TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
