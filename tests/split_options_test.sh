@@ -34,6 +34,19 @@ go saved -n 2 --batch-size 4 --context "$semi;strategy_ckpt_save_file=$work/stra
 same saved one
 grep -q '^graph [0-9a-f]*' strategy && grep -q '^op conv1.conv2d0 n' strategy || fail "the strategy file: $(head -5 strategy)"
 sed -i 's/^op conv2.conv2d1 .*/op conv2.conv2d1 h/' strategy
+
+# Who holds the same parameters: all where only samples are cut, those along the other axis where a layer's outputs are.
+go groups -n 4 --batch-size 2 --context "$semi;group_ckpt_save_file=$work/all"
+[ "$(paste -sd/ all)" = "trireme-groups 1/mesh 4/0 1 2 3" ] || fail "groups of a split by samples: $(cat all)"
+printf 'trireme-plan 1\nmesh 2x2\nop conv1.conv2d0 nn\nop conv2.conv2d1 nn\nop fc1.linear0 nn\nop fc2.linear1 nn\nop fc3.linear2 nk\n' > columns
+go groups -n 4 --batch-size 2 --plan columns --context "$semi;group_ckpt_save_file=$work/half"
+same groups one
+[ "$(paste -sd/ half)" = "trireme-groups 1/mesh 2x2/0 2/1 3" ] || fail "groups of a split by outputs: $(cat half)"
+go_refused() { # shellcheck disable=SC2086
+    "$trireme" train lenet $job -n 2 --batch-size 4 --context "$semi;$1" > out 2>&1
+    [ $? = 2 ] && grep -q "$2" out || fail "--context $1: $(tail -1 out)"
+}
+go_refused enable_alltoall=false "cheapest route"
 go loaded -n 2 --batch-size 4 --context "$semi;strategy_ckpt_load_file=$work/strategy"
 same loaded one
 sed -i 's/^graph .*/graph 0000000000000001/' strategy

@@ -106,6 +106,9 @@ typedef struct trm_parallel_options {
     bool exact;
     const char *search; /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
     const char *save_plan; /* rank 0 writes the plan that runs to this file; NULL = nowhere */
+    /* Split, training: rank 0 writes to this file which ranks hold the same parts of all parameters, a line of ranks for
+     * each group: whose part is lost can have it from another of its line. NULL = nowhere. */
+    const char *save_groups;
 } trm_parallel_options;
 
 /* The loss is multiplied by a scale before backward and gradients are divided by it before clipping and

@@ -259,6 +259,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     exec->overhead_bytes += trmi_os_resident_bytes() - before;
     TRMI_TRY(trmi_parallel_after_compile(exec, err));
     TRMI_TRY(trmi_shard_open(exec, err));
+    TRMI_TRY(trmi_shard_save_groups(exec, err));
     TRMI_TRY(trmi_shard_make_inputs(exec, err));
     TRMI_TRY(trmi_parallel_share_parameters(exec, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));

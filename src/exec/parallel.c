@@ -1,3 +1,4 @@
+/* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms, slots gathered for a save. */
 #include "exec/exec.h"
 #include "exec/exact.h"
 #include "exec/shard.h"
@@ -198,7 +199,7 @@ static trm_status check_same(trm_exec *exec, trm_error *err) {
         if (all[r] != all[0]) {
             status = TRMI_FAIL(err, TRM_INVALID,
                                "rank %d has another program than rank 0: parameters, their layouts, the "
-                               "optimiser or the parallel options differ", r);
+                               "optimiser or the parallel options differ (of a split graph: the plan, the seed)", r);
         }
     }
     trmi_free(all);

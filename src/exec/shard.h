@@ -63,6 +63,8 @@ const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t varia
 /* After the program is made, before kernels run: groups and staging for all its steps. Collective. */
 trm_status trmi_shard_open(struct trm_exec *exec, trm_error *err);
 void trmi_shard_close(struct trm_exec *exec);
+/* shard_parts.c: the file of trm_parallel_options.save_groups, by rank 0. */
+trm_status trmi_shard_save_groups(const struct trm_exec *exec, trm_error *err);
 /* What was gathered, and whole inputs. */
 void trmi_shard_free_wholes(struct trm_exec *exec);
 

@@ -9,15 +9,6 @@
 
 /* ---- variables ------------------------------------------------------------------------------------------------------- */
 
-const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name) {
-    for (int32_t i = 0; i < program->leaves_count; i++) {
-        if (strcmp(program->leaves[i].name, name) == 0) {
-            return &program->leaves[i];
-        }
-    }
-    return NULL;
-}
-
 const trmi_shard_leaf *trmi_shard_cut(const trm_exec *exec, int32_t variable) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[variable]];
     const trmi_shard_leaf *leaf = trmi_shard_leaf_named(exec->program, b->name);

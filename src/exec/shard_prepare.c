@@ -125,6 +125,7 @@ uint64_t trmi_shard_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
     char *text = trmi_shard_plan_text(exec->parallel->shard->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
+    hash = trmi_hash(hash, &exec->env.seed, sizeof exec->env.seed); /* each rank makes its parts from it */
     trm_string_free(text);
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];

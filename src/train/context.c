@@ -95,6 +95,8 @@ static int mode_of(const trm_context *c) {
     return mode;
 }
 
+static bool is_split(int mode) { return mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO; }
+
 /* Three that nobody need say depend on the mode. */
 static const char *unset(const trm_context *c, trmi_context_id id) {
     int mode = mode_of(c);
@@ -161,18 +163,26 @@ static trm_status check_pairs(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* Options of the modes that split operators which nothing carries out yet: said, not swallowed. */
+/* Values that the modes which split operators do not carry out: said, not swallowed. */
 static trm_status check_split(const trm_context *c, trm_error *err) {
     static const struct {
         trmi_context_id id;
-        const char *honoured, *instead;
+        const char *honoured, *why;
     } options[] = {
-        {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"}};
+        {TRMI_CONTEXT_STRATEGY_ONLY_TRAINABLE, NULL, "plans name operators"},
+        {TRMI_CONTEXT_LOSS_REPEATED_MEAN, "true", "what several ranks compute alike counts once"},
+        {TRMI_CONTEXT_ENABLE_ALLTOALL, "true", "layouts change by the cheapest route, all-to-all among them"},
+        {TRMI_CONTEXT_GRADIENTS_MEAN, "true", "gradients are one device's with the whole batch"},
+        {TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER, "false", "a parameter's optimiser state is cut as the plan cuts the parameter"},
+        {TRMI_CONTEXT_DETERMINISTIC_BLOCK, NULL, "strict needs no blocks there"}};
+    if (!is_split(mode_of(c))) {
+        return TRM_OK;
+    }
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         const char *value = text_of(c, options[i].id), *honoured = options[i].honoured;
         if (is_set(c, options[i].id) && (honoured == NULL || strcmp(value, honoured) != 0)) {
-            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out yet: %s",
-                             trmi_context_rows[options[i].id].name, value, options[i].instead);
+            return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out in %s: %s", trmi_context_rows[options[i].id].name,
+                             value, trmi_context_mode_name(mode_of(c)), options[i].why);
         }
     }
     const char *cuts = text_of(c, TRMI_CONTEXT_DATASET_STRATEGY);
@@ -271,7 +281,9 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
         c->plan_text = (char *)text;
         out->plan = c->plan_text;
     }
+    const char *groups = text_of(c, TRMI_CONTEXT_GROUP_CKPT_SAVE_FILE);
     out->save_plan = to[0] != '\0' ? to : NULL;
+    out->save_groups = groups[0] != '\0' ? groups : NULL;
     out->search = text_of(c, TRMI_CONTEXT_SEARCH_MODE);
     return TRM_OK;
 }
@@ -286,7 +298,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
-    if (mode == TRMI_SEMI_AUTO || mode == TRMI_AUTO) {
+    if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c), .exact = strict,
                                            .split = !many              ? TRM_SPLIT_NONE

@@ -30,7 +30,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_GLOBAL_RANK] = INT("global_rank", 0, 4095, "", ANY,
         "the rank that this process must be; default: the one it is"),
     [TRMI_CONTEXT_GRADIENTS_MEAN] = BOOL("gradients_mean", "mirror_mean", "false", RANKS,
-        "gradients are averaged over the ranks; false: summed"),
+        "gradients are averaged over the ranks; false: summed; split modes: one device's, as true has it"),
     [TRMI_CONTEXT_GRADIENT_FP32_SYNC] = BOOL("gradient_fp32_sync", NULL, "true", RANKS,
         "gradients travel as float32; false: as bfloat16"),
     [TRMI_CONTEXT_GRADIENT_WIRE] = WORD("gradient_wire", NULL, "fp32|bf16|fp16", "fp32", RANKS,
@@ -73,14 +73,14 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_FULL_BATCH] = BOOL("full_batch", NULL, "false", PLANS, "every rank reads the whole batch"),
     [TRMI_CONTEXT_DATASET_STRATEGY] = TEXT("dataset_strategy", "data_parallel", PLANS,
         "how batches are cut: data_parallel, full_batch, or cuts a dimension of each input"),
-    [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "false", PLANS,
-        "layouts change by all-to-all; false: by all-gather and a slice"),
+    [TRMI_CONTEXT_ENABLE_ALLTOALL] = BOOL("enable_alltoall", NULL, "true", PLANS,
+        "layouts change by all-to-all too, where that is cheapest"),
     [TRMI_CONTEXT_PIPELINE_STAGES] = FIXED("pipeline_stages", "1", RANKS, "there are no pipeline stages here",
         "stages of layers"),
     [TRMI_CONTEXT_PIPELINE_RESULT_BROADCAST] = FIXED("pipeline_result_broadcast", "false", RANKS,
         "there are no pipeline stages here", "the last stage's result goes to all"),
     [TRMI_CONTEXT_GROUP_CKPT_SAVE_FILE] = TEXT("group_ckpt_save_file", "", PLANS,
-        "where it is written which ranks hold the same slices"),
+        "where rank 0 writes which ranks hold the same parameters, a line for each group"),
 };
 /* clang-format on */
 

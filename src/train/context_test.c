@@ -130,6 +130,21 @@ static void options_that_exclude_each_other_are_named(void **state) {
     set("parallel_mode", "auto_parallel");
     set("strategy_ckpt_only_trainable_params", "false");
     refused(TRM_UNSUPPORTED, "plans name operators");
+    static const char *const unlike[][3] = {{"gradients_mean", "false", "one device's"},
+                                            {"loss_repeated_mean", "false", "counts once"},
+                                            {"enable_alltoall", "false", "cheapest route"},
+                                            {"enable_parallel_optimizer", "true", "as the plan cuts"}};
+    for (size_t i = 0; i < sizeof unlike / sizeof unlike[0]; i++) {
+        trm_context_reset(context);
+        set("parallel_mode", i % 2 == 0 ? "semi_auto_parallel" : "auto_parallel");
+        set(unlike[i][0], unlike[i][1]);
+        refused(TRM_UNSUPPORTED, unlike[i][2]);
+    }
+    trm_context_reset(context);
+    set("parallel_mode", "semi_auto_parallel");
+    set("deterministic", "strict");
+    set("deterministic_block", "4");
+    refused(TRM_UNSUPPORTED, "no blocks");
 }
 
 static void options_become_those_of_an_executor(void **state) {

@@ -1,3 +1,4 @@
+/* A model from its options to a compiled program whose inputs are bound to the fields of a dataset. */
 #include "train/model.h"
 
 #include "trireme/context.h"
@@ -296,7 +297,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     o->data = NULL;
     TRMI_TRY(take_context(given, o, err));
     const char **strings[] = {&o->backend, &o->tuning_file, &o->choices_file, &o->description, &o->parallel.mesh, &o->parallel.plan, &o->parallel.search,
-                              &o->parallel.save_plan};
+                              &o->parallel.save_plan, &o->parallel.save_groups};
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL && (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
