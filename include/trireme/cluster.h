@@ -2,7 +2,7 @@
  * it; rank tables; the token that peers on other hosts must know.
  *
  *     trm_cluster *cluster;
- *     trm_cluster_from_env(NULL, &cluster, &err);     // the only call that reads the environment
+ *     trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err);     // the only call that reads the environment
  *     const trm_cluster_info *me = trm_cluster_get(cluster);
  *     printf("rank %d of %d, from %s\n", me->rank, me->size, me->source);
  *
@@ -97,6 +97,8 @@ TRM_API const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster);
 TRM_API int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role);
 TRM_API const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role,
                                              int32_t index);
+/* Does a chief, worker or server listen where other hosts reach it? Such a job needs a token. */
+TRM_API bool trm_cluster_beyond_loopback(const trm_cluster *cluster);
 /* Host name or address of a rank; NULL when only the rendezvous will tell. */
 TRM_API const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank);
 /* Things that are odd but not wrong, one sentence each. */

@@ -142,26 +142,12 @@ static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *
     app_tell_evaluation(((role *)context)->app, 0, v);
 }
 
-/* Does a role listen where other hosts reach it? */
-static bool beyond_loopback(const trm_cluster *cluster) {
-    static const trm_role all[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
-    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
-        for (int32_t i = 0; i < trm_cluster_task_count(cluster, all[k]); i++) {
-            const char *at = trm_cluster_task_address(cluster, all[k], i);
-            if (at != NULL && strncmp(at, "127.", 4) != 0 && strncmp(at, "localhost:", 10) != 0 && strncmp(at, "[::1]:", 6) != 0) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* Guide 000's roles share model_dir and nothing else: without --token-file the job's secret is there, made by the first. */
 static trm_status share_token(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     const char *dir = o->output != NULL ? o->output : me->model_dir;
-    if (me->token_file != NULL || dir == NULL || o->check || o->dry_run || !beyond_loopback(r->cluster)) {
+    if (me->token_file != NULL || dir == NULL || o->check || o->dry_run || !trm_cluster_beyond_loopback(r->cluster)) {
         return TRM_OK;
     }
     snprintf(r->token_path, sizeof r->token_path, "%s/job.token", dir);

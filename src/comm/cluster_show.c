@@ -1,5 +1,6 @@
 /* What a resolved cluster says of itself: accessors, digest, text. */
 #include "comm/cluster_claim.h"
+#include "comm/cluster_addr.h"
 
 #include "base/error.h"
 
@@ -23,6 +24,20 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
     }
     const trmi_task *task = trmi_tfconfig_task(&cluster->roles, role, index);
     return task != NULL ? task->address : NULL;
+}
+
+bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
+    static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
+    for (size_t k = 0; k < sizeof listens / sizeof listens[0]; k++) {
+        for (int32_t i = 0; i < trm_cluster_task_count(cluster, listens[k]); i++) {
+            const char *address = trm_cluster_task_address(cluster, listens[k], i);
+            trmi_host_port at;
+            if (address != NULL && trmi_host_port_parse(address, true, &at) == NULL && !trmi_is_loopback(at.host)) {
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {

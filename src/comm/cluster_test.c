@@ -65,6 +65,7 @@ static void both_dialects_are_read(void **state) {
     assert_int_equal(trm_cluster_task_count(cluster, TRM_ROLE_PS), 2);
     assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_PS, 1), "d:1");
     assert_null(trm_cluster_task_address(cluster, TRM_ROLE_PS, 2));
+    assert_true(trm_cluster_beyond_loopback(cluster));
     assert_string_equal(info->rendezvous, "a:1");
     assert_string_equal(trm_cluster_rank_host(cluster, 1), "b");
     assert_int_equal(info->local_size, 1);
@@ -121,6 +122,21 @@ static void sparse_worker_maps_are_read(void **state) {
     trm_cluster_destroy(cluster);
 }
 
+/* Not by the first letters of a name: 127.example.org is anywhere. */
+static void who_is_reached_from_other_hosts(void **state) {
+    static const struct {
+        const char *ps;
+        bool beyond;
+    } cases[] = {{"127.0.0.1:1", false}, {"localhost:1", false}, {"[::1]:1", false}, {"127.1.2.3:1", false},
+                 {"127.example.org:1", true}, {"localhosts:1", true}, {"[::2]:1", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        trm_cluster_flags flags = {.ps_hosts = cases[i].ps, .worker_hosts = "127.0.0.1:2", .job_name = "worker", .task_index = "0"};
+        trm_cluster *cluster = from(&flags, ENV("HOME=/"));
+        assert_int_equal(trm_cluster_beyond_loopback(cluster), cases[i].beyond);
+        trm_cluster_destroy(cluster);
+    }
+}
+
 static void guide_000_flags_are_read(void **state) {
     /* the guide's defaults: blanks after the commas, an empty evaluator list */
     trm_cluster_flags flags = {
@@ -137,6 +153,7 @@ static void guide_000_flags_are_read(void **state) {
     assert_int_equal(info->local_size, 2);
     assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 2), "192.168.1.200:2223");
     assert_int_equal(trm_cluster_warning_count(cluster), 0);
+    assert_true(trm_cluster_beyond_loopback(cluster));
     char *text;
     trm_error err;
     CHECK_OK(trm_cluster_text(cluster, false, &text, &err), err);
@@ -591,6 +608,7 @@ int main(void) {
         cmocka_unit_test(nothing_is_a_single_process),
         cmocka_unit_test(both_dialects_are_read),
         cmocka_unit_test(sparse_worker_maps_are_read),
+        cmocka_unit_test(who_is_reached_from_other_hosts),
         cmocka_unit_test(guide_000_flags_are_read),
         cmocka_unit_test(every_bad_tf_config_has_its_message),
         cmocka_unit_test(bad_flags_have_their_message),

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "comm/cluster_addr.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,11 +368,6 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
 /* ---- start and stop
  * --------------------------------------------------------------------------------------- */
 
-static bool is_loopback(const char *host) {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
-           strcmp(host, "localhost") == 0;
-}
-
 static trm_status listen_at(trm_ps_server *server, trm_error *err) {
     char host[64];
     const char *listen = server->options.listen, *colon = strrchr(listen, ':');
@@ -385,7 +381,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
     }
     memcpy(host, listen + bracketed, length - 2 * (size_t)bracketed);
     host[length - 2 * (size_t)bracketed] = '\0';
-    if (server->options.token == NULL && !is_loopback(host)) {
+    if (server->options.token == NULL && !trmi_is_loopback(host)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "server %d: listening on %s needs the job's token: anyone who reaches the "
                          "port could read and write the tables",
