@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Each public header compiles alone, as C11 and (where a C++ compiler is) as C++, and leaks no
-# foreign header. Usage: headers.sh ROOT CC
+# Each public header compiles alone, as C11 and (where a C++ compiler is) as C++, leaks no foreign header, is part of
+# trireme.h and stands in the man page. Usage: headers.sh ROOT CC
 set -u
 cxx=$(command -v c++ || command -v g++ || command -v clang++) || echo "no C++ compiler here: C11 only"
 cd "$1" || exit 2
@@ -12,6 +12,9 @@ for header in include/trireme/*.h; do
     if grep -nE '#[ \t]*include[ \t]*<' "$header" | grep -vE '<(stdint|stddef|stdbool)\.h>'; then
         echo "$header: only stdint, stddef and stdbool may be included"; bad=1
     fi
+    name=trireme/$(basename "$header")
+    [ "$name" = trireme/trireme.h ] || grep -qxF "#include \"$name\"" include/trireme/trireme.h || { echo "$name is not in trireme.h"; bad=1; }
+    grep -qE "[ ,]$name(,|\$)" docs/man/libtrireme.3 || { echo "$name is not in docs/man/libtrireme.3"; bad=1; }
 done
 rm -f /tmp/trireme_header_$$.c
 exit $bad

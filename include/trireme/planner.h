@@ -2,7 +2,9 @@
  *
  *     trm_planner *p;
  *     trm_planner_create(&model_options, &(trm_planner_options){.ranks = 8}, &p, &err);
- *     puts(trm_planner_report(p, false));                 // step time, memory, proof, operators, baselines
+ *     char *report = trm_planner_report(p, false);        // step time, memory, proof, operators, baselines
+ *     puts(report);
+ *     trm_string_free(report);
  *     trm_planner_save(p, "plan.txt", &err);              // train --plan plan.txt
  *     trm_planner_destroy(p);
  *

@@ -3,8 +3,8 @@
  *
  * All of these are appended to a record at a time, each with one write(2): a reader, or a crash,
  * never sees half a record in the middle. When a write fails (full disk), the file is cut back to
- * its last whole record and the next call tries again; training need not stop for it. thread  one
- * thread at a time per object
+ * its last whole record and the next call tries again; training need not stop for it.
+ *   thread  one thread at a time per object
  */
 #ifndef TRIREME_SAVE_EVENTS_H
 #define TRIREME_SAVE_EVENTS_H

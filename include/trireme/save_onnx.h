@@ -11,8 +11,10 @@
  *                       .input_count = 2, .outputs = (const char *[]){"y"}, .output_count = 1,
  *                       .attributes = &trans_b, .attribute_count = 1});
  *     trm_onnx_add_output(model, &(trm_onnx_value){.name = "y", ...});
- *     trm_onnx_write(model, "mlp.onnx", NULL, &err);       the first error of any call above, if
- * any trm_onnx_destroy(model); thread  one at a time per model
+ *     trm_onnx_write(model, "mlp.onnx", NULL, &err);       the first error of any call above, if any
+ *     trm_onnx_destroy(model);
+ *
+ *   thread  one at a time per model
  */
 #ifndef TRIREME_SAVE_ONNX_H
 #define TRIREME_SAVE_ONNX_H

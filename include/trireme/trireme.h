@@ -14,6 +14,7 @@
 #include "trireme/exec.h"
 #include "trireme/export.h"
 #include "trireme/graph.h"
+#include "trireme/launch.h"
 #include "trireme/machine.h"
 #include "trireme/metrics.h"
 #include "trireme/models.h"
