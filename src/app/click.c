@@ -118,7 +118,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     static trm_clicks_options generator;
     static trm_column columns[APP_COLUMNS_MAX];
     static char text[16384];
-    static app_field_tables tables;
+    app_field_tables *tables;
     static const char separators[] = {',', '\t', ';', ' ', '|'};
     static const char *const names[] = {"comma", "tab", "semicolon", "space", "bar"};
     const app_click_flags *f = &app->o.click;
@@ -146,8 +146,8 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
     click.bag_separator = click.separator == '|' ? ';' : '|';
     generator = generator_of(&app->o);
     if (status == TRM_OK && f->field_tables != NULL) {
-        status = app_field_tables_parse(f->field_tables, &tables, err);
-        click.same_as = tables.same_as;
+        status = app_field_tables_of(f->field_tables, &tables, err);
+        click.same_as = status == TRM_OK ? tables->same_as : NULL;
         click.same_as_count = APP_FIELDS_MAX;
     }
     if (status == TRM_OK && f->columns != NULL) {
@@ -245,12 +245,9 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
 
 /* The options' tables and their rows. */
 static trm_status take_tables(const app_click_flags *f, app_click_network *n, trm_error *err) {
-    app_field_tables *t = &n->tables;
-    if (f->field_tables == NULL) {
-        return TRM_OK;
-    }
-    trm_status status = app_field_tables_parse(f->field_tables, t, err);
-    if (status != TRM_OK) {
+    app_field_tables *t;
+    trm_status status = app_field_tables_of(f->field_tables, &t, err);
+    if (status != TRM_OK || t == NULL) {
         return status;
     }
     app_field_tables_fill(t, n->fields);

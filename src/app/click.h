@@ -32,15 +32,15 @@ typedef struct app_field_tables {
     bool alone[APP_FIELDS_MAX];                          /* no table was named for it */
     char text[1024], names[APP_FIELDS_MAX][12];
 } app_field_tables;
-/* errors  INVALID */
-trm_status app_field_tables_parse(const char *text, app_field_tables *out, trm_error *err);
+/* The flag's words taken apart, once for the whole run: data and network read the same. NULL: none, *out is NULL.
+ *   in     text  stays as long as the program      owns  nobody      errors  INVALID */
+trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err);
 /* When it is known how many fields there are: a table for each that has none yet. */
 void app_field_tables_fill(app_field_tables *tables, int64_t fields);
 
 /* What the builder reads: which fields the data has, and the model's options with their lists. */
 typedef struct app_click_network {
     trm_recommender_options options;
-    app_field_tables tables;
     int64_t hidden[APP_LAYERS_MAX], bottom[APP_LAYERS_MAX];
     int64_t batch, fields, dense, field_rows;
     const char *field_tables; /* the flag's words; NULL = one table */

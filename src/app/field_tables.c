@@ -83,7 +83,7 @@ static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
     return take_fields(t, table, whole, equals + 1, err);
 }
 
-trm_status app_field_tables_parse(const char *text, app_field_tables *t, trm_error *err) {
+static trm_status parse(const char *text, app_field_tables *t, trm_error *err) {
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);
     if (strlen(text) >= sizeof t->text) {
@@ -101,9 +101,24 @@ trm_status app_field_tables_parse(const char *text, app_field_tables *t, trm_err
     return status;
 }
 
+trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err) {
+    static app_field_tables tables;
+    static const char *of; /* what they were made from */
+    if (text != NULL && (of == NULL || strcmp(of, text) != 0)) {
+        trm_status status = parse(text, &tables, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+        of = text;
+    }
+    *out = text != NULL ? &tables : NULL;
+    return TRM_OK;
+}
+
 void app_field_tables_fill(app_field_tables *t, int64_t fields) {
     for (int32_t f = 0; f < fields && f < APP_FIELDS_MAX; f++) {
         if (t->alone[f]) {
+            t->alone[f] = false;
             snprintf(t->names[f], sizeof t->names[f], "field%d", f);
             t->own[f] = f;
             t->tables[t->count++] = (trm_field_table){.name = t->names[f], .fields = &t->own[f], .count = 1};
