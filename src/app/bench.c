@@ -1,3 +1,4 @@
+/* What every bench command prints of its samples and its machine. */
 #include "app/bench.h"
 
 #include "trireme/machine.h"

@@ -1,3 +1,4 @@
+/* bench train: steps on random batches, by one process or by the ranks and roles of a job. */
 #include "app/app.h"
 #include "app/bench.h"
 

@@ -1,3 +1,4 @@
+/* bench comm: collectives in nccl-tests' columns, every result checked, with a gate for scripts. */
 #include "app/bench.h"
 #include "app/ranks.h"
 

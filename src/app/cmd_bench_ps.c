@@ -1,3 +1,4 @@
+/* bench ps: prints what the library measures of tables, servers and their checkpoints (trireme/ps_tools.h). */
 #include "app/app.h"
 #include "app/bench.h"
 

@@ -1,3 +1,4 @@
+/* cluster check, show, make, merge: the rank table and the environment, before a job costs anything. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"

@@ -1,3 +1,4 @@
+/* data synth, info, fetch. Fetching is curl's or wget's work: no network code of our own handles a stranger's bytes. */
 #include "app/app.h"
 
 #include "trireme/machine.h"

@@ -1,3 +1,4 @@
+/* doctor: what this machine and this build have, and what to mend. */
 #include "app/app.h"
 
 #include "trireme/machine.h"

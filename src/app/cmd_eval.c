@@ -1,3 +1,4 @@
+/* eval: a checkpoint on the test part, alone or by ranks that share it. */
 #include "app/app.h"
 
 #include <stdio.h>

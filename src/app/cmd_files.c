@@ -1,3 +1,4 @@
+/* export and import: a model's weights to and from other programs. */
 #include "app/app.h"
 
 #include "trireme/export.h"

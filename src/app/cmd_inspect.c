@@ -1,3 +1,4 @@
+/* inspect: what a file is, by its content. The library knows most kinds; plans, rank tables and folders of servers are told here. */
 #include "app/app.h"
 
 #include "trireme/cluster.h"

@@ -1,3 +1,4 @@
+/* plan: the program of one process. With -n or --mesh it is the planner, cmd_planner.c. */
 #include "app/app.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* run: any program's ranks; the launcher is the library's. */
 #include "app/ranks.h"
 
 #include "trireme/launch.h"

@@ -1,3 +1,4 @@
+/* train: what one rank does from options to the last line; servers' jobs branch off to role.c and roles.c. */
 #include "app/app.h"
 
 #include "trireme/callbacks.h"

@@ -1,3 +1,4 @@
+/* The table of commands: dispatch, help and errors all read it. */
 #include "app/app.h"
 
 /* clang-format off */

@@ -1,3 +1,4 @@
+/* Help: from the table of commands, from the library's own tables, and the topics. */
 #include "app/app.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Every flag, in the groups that commands take, with limits and the sentence that --help prints; then their defaults. */
 #include "app/app.h"
 
 #include <stdlib.h>

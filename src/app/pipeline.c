@@ -1,3 +1,4 @@
+/* From --data and its flags to a dataset: what lies there, and the settings that follow from it. */
 #include "app/app.h"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* From flags to the library's options of a model. */
 #include "app/app.h"
 
 #include "trireme/models.h"

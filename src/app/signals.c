@@ -1,3 +1,4 @@
+/* Signals become flags that the step reads: saving happens between steps, never in a handler. */
 #include "app/app.h"
 
 #include "trireme/estimator.h"

@@ -1,3 +1,4 @@
+/* Statuses by name, in words, and as exit codes. */
 #include "trireme/base.h"
 
 const char *trm_status_name(trm_status status) {

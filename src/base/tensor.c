@@ -1,3 +1,4 @@
+/* Types and shapes: sizes that cannot overflow, and their names. */
 #include "trireme/base.h"
 
 #include "base/checked.h"

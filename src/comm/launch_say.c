@@ -1,3 +1,4 @@
+/* A line of the launcher itself. Apart, so that the launcher's files can call it without calling each other. */
 #include "comm/launch.h"
 
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* What all of the side channel's files call: a peer's name in a sentence, and waking its thread. */
 #include "comm/side.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* JPEG by libjpeg-turbo, scaled while decoding; CMYK as Adobe writes it (inverted) is made RGB. */
 #include "data/picture.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* PNG by libpng: any depth and colour to RGB; libpng's errors become ours without leaving its frames. */
 #include "data/picture.h"
 
 #include "base/error.h"

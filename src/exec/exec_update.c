@@ -1,3 +1,4 @@
+/* The optimiser over the arenas: the parameters as one range, tables row by row, factors multiplied first. */
 #include "exec/exec.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* Layouts: their names, and the bytes of a tensor in one (blocked channels are rounded up). */
 #include "plan/program.h"
 
 #include "base/checked.h"

@@ -1,3 +1,4 @@
+/* Graph to program: the passes in their order, then what the program is predicted to take. */
 #include "plan/pass.h"
 #include "plan/sharding.h"
 

@@ -1,3 +1,4 @@
+/* The steps of solve.h in their order: reduce, solve the core that is left, undo. */
 #include "plan/solve.h"
 
 #include "plan/solve_reduce.h"

@@ -1,3 +1,4 @@
+/* Which checkpoints a folder has, which of them are whole, and which may go. */
 #include "save/checkpoint.h"
 
 #include "base/error.h"

@@ -1,3 +1,4 @@
+/* Opening a checkpoint: the newest that verifies, naming each damaged one that is passed over. */
 #include "save/checkpoint.h"
 
 #include "base/error.h"

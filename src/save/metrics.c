@@ -1,3 +1,4 @@
+/* Metrics as CSV or JSON lines, each record whole or not there at all. */
 #include "trireme/save_events.h"
 
 #include "base/error.h"

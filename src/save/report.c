@@ -1,3 +1,4 @@
+/* A description as lines for people or as one JSON object; letters from files never reach the terminal raw. */
 #include "save/inspect.h"
 
 #include "base/error.h"

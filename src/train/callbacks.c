@@ -1,3 +1,4 @@
+/* The callbacks that come with the library: monitors, checkpoints, evaluation, early stop. */
 #include "trireme/callbacks.h"
 
 #include "train/callback.h"

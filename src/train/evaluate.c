@@ -1,3 +1,4 @@
+/* Evaluation: batches through the forward program, figures of merit added over batches and ranks. */
 #include "train/model.h"
 
 #include "trireme/metrics.h"

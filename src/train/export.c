@@ -1,3 +1,4 @@
+/* A model's weights as safetensors, npz and ONNX; onnx_map.c knows what each operator is there. */
 #include "trireme/export.h"
 #include "trireme/save_files.h"
 

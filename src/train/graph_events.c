@@ -1,3 +1,4 @@
+/* The graph as TensorBoard's graph tab draws it: operators grouped by the layers in their names. */
 #include "train/graph_events.h"
 
 #include "base/error.h"

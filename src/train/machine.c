@@ -1,3 +1,4 @@
+/* What doctor and every benchmark say of the machine, from /proc and /sys. */
 #include "trireme/machine.h"
 
 #include "base/cpu.h"

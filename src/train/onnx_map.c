@@ -1,3 +1,4 @@
+/* Each operator of ours as nodes of ONNX. Forward graphs only. */
 #include "train/onnx_map.h"
 
 #include "base/error.h"

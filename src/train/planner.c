@@ -1,3 +1,4 @@
+/* The planner behind `plan -n`: meshes, costs, search, the plans beside the best, from options to a report. */
 #include "train/planner.h"
 
 #include "base/error.h"

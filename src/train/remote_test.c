@@ -1,8 +1,7 @@
 /* Parameters on servers against one device: the same description, the same numbers. */
-#include "check.h"
+#include "click_shard.h"
 
 #include "trireme/callbacks.h"
-#include "trireme/data_click.h"
 #include "trireme/ps.h"
 #include "trireme/train.h"
 
@@ -43,16 +42,8 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    const trm_clicks_options options = {.rows = ROWS, .test_rows = 256, .fields = FIELDS,
-                                        .dense = DENSE, .vocabulary = VOCABULARY, .seed = 5};
-    trm_error err;
-    trm_dataset *data;
-    CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &data, &err), err);
-    CHECK_OK(trm_dataset_seed(data, 9, &err), err);
-    CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
-    CHECK_OK(trm_dataset_shard(data, shards, shard, TRM_SHARD_WRAP, &err), err);
-    CHECK_OK(trm_dataset_batch(data, BATCH / shards, true, &err), err);
-    return data;
+    return click_shard(&(trm_clicks_options){.rows = ROWS, .test_rows = 256, .fields = FIELDS, .dense = DENSE,
+                                             .vocabulary = VOCABULARY, .seed = 5}, BATCH, shards, shard);
 }
 
 /* ---- a job of workers in threads ---------------------------------------------------------------- */

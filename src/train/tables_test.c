@@ -1,9 +1,8 @@
 /* Tables of one model that differ in width, rule, dtype, admission and initial values, trained by workers and
  * servers in step: one device's numbers, before and after a restart with another number of servers. The one device
  * computes gradients; plain loops here do what the servers' tables do with them. */
-#include "check.h"
+#include "click_shard.h"
 
-#include "trireme/data_click.h"
 #include "trireme/models.h"
 #include "trireme/ps_tools.h"
 #include "trireme/train.h"
@@ -58,16 +57,8 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
 }
 
 static trm_dataset *clicks(int shards, int shard) {
-    const trm_clicks_options options = {.rows = ROWS, .test_rows = 64, .fields = FIELDS, .dense = 3,
-                                        .vocabulary = VOCABULARY, .seed = 5};
-    trm_error err;
-    trm_dataset *data;
-    CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TRAIN, &data, &err), err);
-    CHECK_OK(trm_dataset_seed(data, 9, &err), err);
-    CHECK_OK(trm_dataset_shuffle(data, 0, &err), err);
-    CHECK_OK(trm_dataset_shard(data, shards, shard, TRM_SHARD_WRAP, &err), err);
-    CHECK_OK(trm_dataset_batch(data, BATCH / shards, true, &err), err);
-    return data;
+    return click_shard(&(trm_clicks_options){.rows = ROWS, .test_rows = 64, .fields = FIELDS, .dense = 3,
+                                             .vocabulary = VOCABULARY, .seed = 5}, BATCH, shards, shard);
 }
 
 static trm_model_options options_of(trm_dataset *data) {
