@@ -27,7 +27,12 @@ typedef struct trmi_output {
     float *copy; /* float outputs are handed out as plain float32 */
 } trmi_output;
 
+/* Finds the plan of `training`, what `graph` becomes by `options`, for the ranks of `exec`. Collective. */
+typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
+                                    const trm_graph *training, trm_error *err);
+
 struct trm_exec {
+    trmi_exec_search *search;
     trmi_arena memory; /* names and small arrays */
     trm_program *program;
     trmi_backend *backend, *reference;
@@ -61,12 +66,17 @@ struct trm_exec {
     bool gradients_handed_out; /* trm_exec_ranges: those in factors are multiplied after each backward */
 };
 
+/* exec_create.c: trm_exec_create, handed what searches a plan (exec_open.c does). NULL: what is made here needs no search, as
+ * the operators that a search measures. */
+trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options, trmi_exec_search *search, trm_exec **out,
+                            trm_error *err);
+/* exec_parts.c: this rank's part of a variable, in plain layout, and where it lies in its own. */
+void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
+void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
+void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* exec_variables.c */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
-/* This rank's part of a variable, plain layout. */
-void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
-void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
 /* Where a parameter and its gradient are; *plain says whether as a plain array of float32. False if
  * there is no such parameter, or it has no (dense) gradient. */
 bool trmi_exec_place(const trm_exec *exec, const char *name, float **values, float **gradient,

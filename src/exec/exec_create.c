@@ -271,13 +271,14 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     return trmi_parallel_begin(exec, err);
 }
 
-trm_status trm_exec_create(const trm_graph *graph, const trm_exec_options *options, trm_exec **out,
-                           trm_error *err) {
+trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options, trmi_exec_search *search, trm_exec **out,
+                            trm_error *err) {
     double begin = trmi_os_now();
     trm_exec *exec = trmi_alloc(sizeof *exec);
     if (exec == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
     }
+    exec->search = search;
     exec->share = options->share;
     exec->updated_elsewhere = options->updated_elsewhere;
     exec->optimizer = options->optimizer;

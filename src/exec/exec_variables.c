@@ -70,23 +70,8 @@ trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-void *trmi_exec_variable_address(const trm_exec *exec, int32_t index) {
-    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    int32_t slot = exec->variable_slots[index];
-    if (slot < 0) {
-        return exec->env.arena[b->arena] + b->offset;
-    }
-    return (char *)trmi_update_slot(exec->update, slot) + b->offset;
-}
-
 /* Values are made in plain layout: in their place where that is theirs, else in the gradient's place,
  * which nobody uses yet and which is zero again afterwards. */
-static void write_part(trm_exec *exec, int32_t index, const void *data) {
-    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(data, TRMI_PLAIN, trmi_exec_variable_address(exec, index), b->layout, b->dtype, &b->shape,
-                        b->weights);
-}
-
 static bool initialise_one(trm_exec *exec, int32_t index) {
     const trm_program *p = exec->program;
     const trm_variable *v = &exec->variables[index];
@@ -111,7 +96,7 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
         trmi_init_fill(leaf->attrs.leaf.init, seed, v->name, &v->shape, v->dtype, plain);
     }
     if (!in_place) {
-        write_part(exec, index, plain);
+        trmi_exec_write_part(exec, index, plain);
     }
     if (borrows) {
         memset(plain, 0, bytes);
@@ -177,12 +162,6 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
     return -1;
 }
 
-void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data) {
-    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_convert_layout(trmi_exec_variable_address(exec, index), b->layout, data, TRMI_PLAIN, b->dtype, &b->shape,
-                        b->weights);
-}
-
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
     if (leaf == NULL) {
@@ -208,14 +187,14 @@ void trm_exec_write(trm_exec *exec, int32_t index, const void *data) {
     const trmi_shard_leaf *leaf = trmi_shard_cut(exec, index);
     trmi_parallel_parameters_changed(exec);
     if (leaf == NULL) {
-        write_part(exec, index, data);
+        trmi_exec_write_part(exec, index, data);
         return;
     }
     size_t element = trm_dtype_bytes(exec->variables[index].dtype);
     void *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * element);
     if (part != NULL) {
         trmi_shard_copy_box((void *)(uintptr_t)data, &leaf->global, &leaf->box, part, element, false);
-        write_part(exec, index, part);
+        trmi_exec_write_part(exec, index, part);
     }
     trmi_free(part);
 }

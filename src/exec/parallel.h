@@ -113,8 +113,6 @@ trm_status trmi_parallel_before_update(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);
-/* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
-trm_status trmi_parallel_total(void *context, double *sums, int64_t count, trm_error *err);
 /* True on every rank if any passes true. */
 trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
 

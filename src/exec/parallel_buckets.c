@@ -193,6 +193,14 @@ static void slice_all(trm_exec *exec) {
     }
 }
 
+/* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
+static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm_error *err) {
+    const trm_exec *exec = context;
+    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
+                               .reduce = TRM_REDUCE_SUM, .tag = "norms of layerwise gradients"};
+    return trm_comm_run(exec->parallel->comm, &op, err);
+}
+
 trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;
@@ -210,7 +218,7 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
             p->apart[block++] = own;
         }
     }
-    trmi_update_set_apart(exec->update, p->apart, trmi_parallel_total, exec);
+    trmi_update_set_apart(exec->update, p->apart, add_over_ranks, exec);
     return TRM_OK;
 }
 

@@ -213,13 +213,6 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
     return TRM_OK;
 }
 
-trm_status trmi_parallel_total(void *context, double *sums, int64_t count, trm_error *err) {
-    const trm_exec *exec = context;
-    const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
-                               .reduce = TRM_REDUCE_SUM, .tag = "norms of layerwise gradients"};
-    return trm_comm_run(exec->parallel->comm, &op, err);
-}
-
 trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     int32_t any = *flag;
     const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = &any, .count = 1, .dtype = TRM_INT32,

@@ -25,15 +25,12 @@ typedef struct trmi_probe {
     const char *block;      /* of it, so large; owned */
     size_t block_bytes;
 } trmi_probe;
-void trmi_probe_close(trmi_probe *probe);
 
 typedef struct trmi_probe_time {
     double forward, backward; /* seconds: lower quartile, of the slowest rank */
     double spread;            /* (upper - lower quartile) / lower, of their sum */
 } trmi_probe_time;
 
-/* CPUs that the ranks may use between them. Collective; NULL: this process' own. */
-trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err);
 /* Rank 0, or a process by itself. Operator `op` of the graph and its gradients on the local shapes of `letters`.
  *   error  UNSUPPORTED (not by itself), NOMEM, those of peers */
 trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters, trmi_probe_time *out,
@@ -49,7 +46,8 @@ trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 
 /* probe_links.c: what every rank does for trmi_probe_links; rank 0 writes. */
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
-/* probe.c: seconds of a rank's own work: CPU seconds with one thread. */
+
+/* probe_time.c: seconds of a rank's own work: CPU seconds with one thread. */
 double trmi_probe_clock(const trmi_probe *probe);
 /* Caches hold what a step leaves in them when it comes by again: less of this operator, which touches own_bytes, the
  * larger the step is. */
@@ -60,5 +58,9 @@ double trmi_probe_median(double *times, int32_t count);
 double trmi_probe_quartile(double *times, int32_t count, double *spread);
 /* The largest of all ranks, element by element. */
 trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err);
+/* CPUs that the ranks may use between them. Collective; NULL: this process' own. */
+trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err);
+/* Gives back what was swept with. */
+void trmi_probe_close(trmi_probe *probe);
 
 #endif

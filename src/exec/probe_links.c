@@ -203,7 +203,7 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_shard_plan 
     options->tuning_file = l->probe->tuning_file;
     options->no_fusion = true;
     options->parallel = (trm_parallel_options){.comm = l->probe->comm, .split = TRM_SPLIT_PLANNED, .plan = words};
-    trm_status status = trm_exec_create(g, options, &exec, err);
+    trm_status status = trmi_exec_create(g, options, NULL, &exec, err);
     status = status == TRM_OK ? time_program(l, exec, message, err) : status;
     trm_exec_destroy(exec);
     trm_string_free(words);
@@ -319,7 +319,7 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, trm_comm *co
     if (comm != NULL) {
         options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED};
     }
-    trm_status status = trm_exec_create(g, &options, out, err);
+    trm_status status = trmi_exec_create(g, &options, NULL, out, err);
     trm_graph_destroy(g);
     return status;
 }

@@ -82,7 +82,7 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
     trm_status status = trmi_shard_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
         if (exec->parallel->options.split == TRM_SPLIT_SEARCHED) {
-            status = trmi_shard_search(exec, graph, options, training, err);
+            status = exec->search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
             trmi_shard_plan *samples;
             status = trmi_shard_plan_samples(training, &run->plan->mesh, &samples, err);

@@ -1,0 +1,101 @@
+/* How a rank times: its clock, what it sweeps out of caches before, what it makes of the times, which CPUs all have. */
+#define _GNU_SOURCE
+#include "exec/probe.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SWEEP = 8 << 20, SWEEP_MAX = 512 << 20 };
+
+double trmi_probe_clock(const trmi_probe *probe) {
+    struct timespec t;
+    if (probe->threads > 1 || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0) {
+        return trmi_os_now();
+    }
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void trmi_probe_close(trmi_probe *probe) {
+    trmi_free((void *)(uintptr_t)probe->block);
+    probe->block = NULL;
+}
+
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
+    /* What is touched twice a step was last touched half a step ago. */
+    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2, SWEEP_MAX);
+    size_t bytes = others > SWEEP ? (size_t)others : SWEEP;
+    if (probe->block == NULL || probe->block_bytes < bytes) {
+        trmi_probe_close(probe);
+        char *block = trmi_alloc(bytes);
+        if (block != NULL) {
+            memset(block, 1, bytes); /* pages of its own */
+        }
+        probe->block = block;
+        probe->block_bytes = bytes;
+    }
+    volatile long sum = 0;
+    long part = 0;
+    for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
+        part += probe->block[i];
+    }
+    sum += part;
+    (void)sum;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double trmi_probe_median(double *times, int32_t count) {
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    return (times[(count - 1) / 2] + times[count / 2]) / 2;
+}
+
+double trmi_probe_quartile(double *times, int32_t count, double *spread) {
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    double low = times[count / 4];
+    if (spread != NULL) {
+        *spread = low > 0 ? (times[count * 3 / 4] - low) / low : 0;
+    }
+    return low;
+}
+
+trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err) {
+    return probe->comm == NULL ? TRM_OK
+                               : trm_comm_allreduce(probe->comm, values, count, TRM_FLOAT64, TRM_REDUCE_MAX, err);
+}
+
+trm_status trmi_probe_cores(trm_comm *comm, int *cores, trm_error *err) {
+    enum { CPUS = 1024 };
+    int32_t *used = trmi_alloc(CPUS * sizeof *used);
+    cpu_set_t set;
+    int own = trmi_os_cpu_count(), any = 0, mine = 0;
+    *cores = own;
+    if (used == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure");
+    }
+    CPU_ZERO(&set);
+    if (comm == NULL || sched_getaffinity(0, sizeof set, &set) != 0) {
+        trmi_free(used);
+        return TRM_OK;
+    }
+    for (int i = 0; i < CPUS && i < CPU_SETSIZE; i++) {
+        used[i] = CPU_ISSET(i, &set);
+        mine += used[i];
+    }
+    trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCE_MAX, err);
+    for (int i = 0; i < CPUS; i++) {
+        any += used[i];
+    }
+    trmi_free(used);
+    *cores = own < mine ? own : any; /* a quota is all ranks' */
+    return status;
+}
