@@ -132,6 +132,22 @@ static trm_status emit_step(trmi_sharder *s, int32_t value, int32_t local, const
     return trmi_shard_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants, maker->phase, name, out, err);
 }
 
+int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds) {
+    const trmi_value *v = &s->from->values[value];
+    int32_t best = -1;
+    *seconds = INFINITY;
+    for (int32_t i = 0; i < s->values[value].count; i++) {
+        const trmi_version *version = &s->values[value].versions[i];
+        double one = version->halo ? INFINITY
+                                   : trmi_route_seconds(s->router, &v->shape, v->dtype, &version->spread, to);
+        if (one < *seconds) {
+            *seconds = one;
+            best = i;
+        }
+    }
+    return best;
+}
+
 static trm_status remember(trmi_sharder *s, int32_t value, const trmi_version *version, trm_error *err) {
     trmi_shard_value *v = &s->values[value];
     if (v->count == TRMI_SHARD_VERSIONS) {

@@ -107,22 +107,6 @@ static bool inherit(const trmi_sharder *s, const trmi_op *op, char letters[TRMI_
 
 /* ---- cheapest from here -------------------------------------------------------------------------------------------- */
 
-int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds) {
-    const trmi_value *v = &s->from->values[value];
-    int32_t best = -1;
-    *seconds = INFINITY;
-    for (int32_t i = 0; i < s->values[value].count; i++) {
-        const trmi_version *version = &s->values[value].versions[i];
-        double one = version->halo ? INFINITY
-                                   : trmi_route_seconds(s->router, &v->shape, v->dtype, &version->spread, to);
-        if (one < *seconds) {
-            *seconds = one;
-            best = i;
-        }
-    }
-    return best;
-}
-
 static double way_back(trmi_sharder *s, int32_t value, const trmi_spread *read, const trmi_spread *made) {
     const trmi_value *v = &s->from->values[value];
     bool floats = v->dtype == TRM_FLOAT32 || v->dtype == TRM_BFLOAT16 || v->dtype == TRM_FLOAT16;

@@ -29,18 +29,6 @@ static trm_status check(const trmi_cost_graph *g, const int32_t *start, trm_erro
     return TRM_OK;
 }
 
-double trmi_solve_cost(const trmi_cost_graph *g, const int32_t *choice) {
-    double sum = 0;
-    for (int32_t i = 0; i < g->nodes_count; i++) {
-        sum += (double)g->nodes[i][choice[i]];
-    }
-    for (int32_t i = 0; i < g->edges_count; i++) {
-        const trmi_cost_edge *e = &g->edges[i];
-        sum += (double)e->table[(int64_t)choice[e->a] * g->states[e->b] + choice[e->b]];
-    }
-    return sum;
-}
-
 /* What could not be reduced. The steps of `work` are traced behind the core's choices. */
 static trm_status solve_core(trmi_work *work, const trmi_cost_graph *g, const trmi_solve_options *o,
                              int32_t *choice, trmi_solution *out, trm_error *err) {

@@ -71,6 +71,8 @@ trmi_tradeoff trmi_front_cost(const trmi_front_graph *graph, const int32_t *choi
 
 /* ---- between the files ------------------------------------------------------------------------------- */
 
+/* solve_cost.c: of a state, the option of least a x time + b x memory. */
+int32_t trmi_front_best(const trmi_front_graph *graph, int32_t node, int32_t state, double a, double b);
 /* A graph of one cost, a x time + b x memory; its tables are in the arena. */
 trm_status trmi_front_scalar(const trmi_front_graph *graph, double a, double b, trmi_arena *arena, trmi_cost_graph *out,
                              trm_error *err);

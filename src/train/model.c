@@ -243,17 +243,6 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
     return TRM_OK;
 }
 
-trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err) {
-    trm_status status = trm_dataset_next(data, out, err);
-    if (status == TRM_END) {
-        status = trm_dataset_next(data, out, err);
-    }
-    if (status == TRM_END) {
-        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no batches");
-    }
-    return status;
-}
-
 /* ---- life ----------------------------------------------------------------------------------- */
 
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
