@@ -7,24 +7,19 @@ typedef struct ISA_NAME(updating) {
     trmi_tick tick;
     uint32_t generation;
     uint32_t slot_offset, header_offset;
-    char *scratch;
     const float *g;
     int32_t width;
-    int32_t *absent;
-    int64_t absent_count;
 } ISA_NAME(updating);
 
 TRMI_ALWAYS ISA_NAME(updating)
-    ISA_NAME(begin)(const trmi_update *u, const float *g, int32_t width, int32_t *absent) {
+    ISA_NAME(begin)(const trmi_update *u, const float *g, int32_t width) {
     return (ISA_NAME(updating)){.args = *u->args,
                                 .tick = *u->tick,
                                 .generation = u->generation,
                                 .slot_offset = u->layout->slot_offset,
                                 .header_offset = u->layout->header_offset,
-                                .scratch = u->scratch,
                                 .g = g,
-                                .width = width,
-                                .absent = absent};
+                                .width = width};
 }
 
 TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
@@ -36,30 +31,24 @@ TRMI_ALWAYS void ISA_NAME(stamp)(const ISA_NAME(updating) * x, char *record) {
     h->generation = x->generation;
 }
 
-/* A key elsewhere changes a record that nobody reads, and is listed. Rows of 16 floats, whose
+/* A key elsewhere changes a record that nobody reads, until it is found. Rows of 16 floats, whose
  * lines are `lines16`, have a loop of their own. */
 #define UPDATE(rule, lines16)                                                                      \
-    TRMI_ALWAYS void ISA_NAME(learn_far_##rule)(void *context, int64_t i, char *record) {          \
-        ISA_NAME(updating) *x = context;                                                           \
+    TRMI_ALWAYS void ISA_NAME(learn_##rule)(void *context, int64_t i, char *record) {              \
+        const ISA_NAME(updating) *x = context;                                                     \
         ISA_NAME(row_##rule)                                                                       \
         ((float *)(void *)record, (float *)(void *)(record + x->slot_offset), x->g + i * x->width, \
          x->width, &x->args);                                                                      \
         ISA_NAME(stamp)(x, record);                                                                \
     }                                                                                              \
-    TRMI_ALWAYS void ISA_NAME(learn_##rule)(void *context, int64_t i, char *record) {              \
-        ISA_NAME(updating) *x = context;                                                           \
-        x->absent[x->absent_count] = (int32_t)i;                                                   \
-        x->absent_count += record == NULL;                                                         \
-        ISA_NAME(learn_far_##rule)(context, i, record == NULL ? x->scratch : record);              \
-    }                                                                                              \
     TRMI_ALWAYS int64_t ISA_NAME(update_of_##rule)(                                                \
         const trmi_rows *rows, const trmi_update *u, const uint64_t *keys, int64_t count,          \
         const float *g, int32_t width, uint32_t lines, int32_t *absent) {                          \
         const trmi_look l = trmi_look_at(rows);                                                    \
-        ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width, absent);                               \
-        trmi_fly(l, lines, keys, count, ISA_NAME(learn_##rule), &x);                               \
-        return trmi_fly_far(l, lines, keys, absent, x.absent_count, ISA_NAME(learn_far_##rule),    \
-                            &x);                                                                   \
+        ISA_NAME(updating) x = ISA_NAME(begin)(u, g, width);                                       \
+        int64_t absent_count = trmi_fly(l, lines, keys, count, u->scratch, absent,                 \
+                                        ISA_NAME(learn_##rule), &x);                               \
+        return trmi_fly_far(l, lines, keys, absent, absent_count, ISA_NAME(learn_##rule), &x);     \
     }                                                                                              \
     static int64_t ISA_NAME(update_##rule)(const trmi_rows *rows, const trmi_update *u,            \
                                            const uint64_t *keys, int64_t count, const float *g,    \

@@ -13,45 +13,30 @@ static void find_records(const trmi_rows *rows, uint32_t lines, const uint64_t *
                          char **records) {
     const trmi_look l = trmi_look_at(rows);
     finding f = {records};
-    int32_t far[TRMI_LOOKUP_KEYS];
-    int64_t far_count = 0;
+    int32_t absent[TRMI_LOOKUP_KEYS];
     lines = lines < TRMI_LINES_MAX ? lines : TRMI_LINES_MAX;
-    trmi_fly(l, lines, keys, count, note_record, &f);
-    for (int64_t i = 0; i < count; i++) {
-        far[far_count] = (int32_t)i;
-        far_count += records[i] == NULL;
-    }
-    trmi_fly_far(l, lines, keys, far, far_count, note_record, &f);
+    int64_t absent_count = trmi_fly(l, lines, keys, count, NULL, absent, note_record, &f);
+    trmi_fly_far(l, lines, keys, absent, absent_count, note_record, &f);
 }
 
 typedef struct reading {
     char *out;
     uint32_t bytes;
-    int32_t *absent;
-    int64_t absent_count;
 } reading;
 
-/* A key elsewhere gets whatever is there, and is listed. */
 TRMI_ALWAYS void copy_record(void *context, int64_t i, char *record) {
-    reading *r = context;
-    char *to = r->out + i * r->bytes;
-    r->absent[r->absent_count] = (int32_t)i;
-    r->absent_count += record == NULL;
-    memcpy(to, record == NULL ? to : record, r->bytes);
-}
-
-TRMI_ALWAYS void copy_far(void *context, int64_t i, char *record) {
-    reading *r = context;
+    const reading *r = context;
     memcpy(r->out + i * r->bytes, record, r->bytes);
 }
 
+/* A key elsewhere gets what the output begins with, until it is found. */
 TRMI_ALWAYS int64_t read_bytes(const trmi_rows *rows, uint32_t bytes, const uint64_t *keys,
                                int64_t count, char *out, int32_t *absent) {
     const trmi_look l = trmi_look_at(rows);
     const uint32_t all = (bytes + 63) / 64, lines = all < TRMI_LINES_MAX ? all : TRMI_LINES_MAX;
-    reading r = {out, bytes, absent, 0};
-    trmi_fly(l, lines, keys, count, copy_record, &r);
-    return trmi_fly_far(l, lines, keys, absent, r.absent_count, copy_far, &r);
+    reading r = {out, bytes};
+    int64_t absent_count = trmi_fly(l, lines, keys, count, out, absent, copy_record, &r);
+    return trmi_fly_far(l, lines, keys, absent, absent_count, copy_record, &r);
 }
 
 static int64_t read_records(const trmi_rows *rows, uint32_t bytes, const uint64_t *keys,

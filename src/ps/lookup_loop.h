@@ -14,8 +14,10 @@
 #define TRMI_ALWAYS static inline __attribute__((always_inline))
 
 enum {
-    TRMI_AIM_AHEAD = 64,
-    TRMI_LOCATE_AHEAD = 32,
+    TRMI_GROUP = 8,         /* keys whose buckets are found together */
+    TRMI_AHEAD = 64,        /* keys between two stages, */
+    TRMI_AHEAD_LINES = 256, /* fewer when records between them would fill the first-level cache */
+    TRMI_RING = 2 * TRMI_AHEAD,
     TRMI_FAR_KEYS = 64,
     TRMI_LINES_MAX = 32 /* of a record: the rest of a longer one is a stream that the core sees */
 };
@@ -80,38 +82,81 @@ TRMI_ALWAYS char *trmi_look_record(trmi_look l, const trmi_bucket *bucket, unsig
     return (char *)(uintptr_t)bucket + TRMI_BUCKET_HEAD + (size_t)__builtin_ctz(found) * l.stride;
 }
 
-/* The record of a key in its first bucket, NULL if it is not there. */
-TRMI_ALWAYS char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key,
-                                   const trmi_bucket *bucket) {
-    unsigned found = trmi_match(bucket, key);
-    char *record = trmi_look_record(l, bucket, found | 1u << TRMI_BUCKET_SLOTS);
-    char *there = found != 0 ? record : NULL;
-    __asm__("" : "+r"(there)); /* chosen without a branch: which keys are elsewhere, nobody foresees */
-    trmi_ask_lines(l, record, lines); /* of such a key: the bucket behind, where it mostly is */
-    return there;
+/* First stage: the heads of TRMI_GROUP keys. */
+TRMI_ALWAYS void trmi_aim(trmi_look l, const uint64_t *keys, const trmi_bucket **heads) {
+#if defined(__AVX512F__)
+    __m512i z = _mm512_loadu_si512(keys); /* as trmi_key_hash */
+    z = _mm512_add_epi64(z, _mm512_set1_epi64((long long)0x9E3779B97F4A7C15u));
+    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 30)),
+                           _mm512_set1_epi64((long long)0xBF58476D1CE4E5B9u));
+    z = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 27)),
+                           _mm512_set1_epi64((long long)0x94D049BB133111EBu));
+    z = _mm512_xor_si512(z, _mm512_srli_epi64(z, 31));
+    __m512i page = _mm512_srli_epi64(_mm512_slli_epi64(z, TRMI_VIRTUAL_BUCKETS_LOG2), 1);
+    page = _mm512_srl_epi64(page, _mm_cvtsi32_si128((int)l.shift));
+    page = _mm512_slli_epi64(page, 1); /* an entry is two words: base; buckets and page */
+    __m512i base = _mm512_i64gather_epi64(page, (const void *)l.directory, 8);
+    __m512i buckets = _mm512_i64gather_epi64(page, (const void *)&l.directory->buckets, 8);
+    __m512i bucket = _mm512_srli_epi64(_mm512_mul_epu32(z, buckets), 32);
+    __m512i offset = _mm512_mul_epu32(bucket, _mm512_set1_epi64((long long)l.bucket_bytes));
+    _mm512_storeu_si512((void *)heads, _mm512_add_epi64(base, offset));
+#else
+    for (int k = 0; k < TRMI_GROUP; k++) {
+        heads[k] = trmi_look_head(l, keys[k]);
+    }
+#endif
+    for (int k = 0; k < TRMI_GROUP; k++) {
+        trmi_ask_line(l, heads[k]);
+    }
 }
 
-/* Work on one record; NULL for a key that is not in its first bucket. */
+/* Second stage: the record of a key in its first bucket, else `elsewhere` and false. */
+TRMI_ALWAYS bool trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key,
+                                  const trmi_bucket *bucket, char *elsewhere, char **out) {
+    unsigned found = trmi_match(bucket, key);
+    char *record = trmi_look_record(l, bucket, found | 1u << TRMI_BUCKET_SLOTS);
+    char *there = found != 0 ? record : elsewhere;
+    __asm__("" : "+r"(there)); /* chosen without a branch: which keys are elsewhere, nobody foresees */
+    trmi_ask_lines(l, record, lines); /* of such a key: the bucket behind, where it mostly is */
+    *out = there;
+    return found != 0;
+}
+
+/* Third stage: work on one record. */
 typedef void (*trmi_visit)(void *context, int64_t i, char *record);
 
-TRMI_ALWAYS void trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
-                          trmi_visit visit, void *context) {
-    enum { RING = 2 * TRMI_AIM_AHEAD };
-    const trmi_bucket *head[RING];
-    char *record[RING];
-    for (int64_t i = -TRMI_AIM_AHEAD; i < count; i++) {
-        int64_t aim = i + TRMI_AIM_AHEAD, locate = i + TRMI_LOCATE_AHEAD;
-        if (aim < count) {
-            head[aim % RING] = trmi_look_head(l, keys[aim]);
-            trmi_ask_line(l, head[aim % RING]);
+/* Visits all keys in order; those that are not in their first bucket visit `elsewhere`, and are listed in
+ * absent[count]. Returns how many they are. */
+TRMI_ALWAYS int64_t trmi_fly(trmi_look l, uint32_t lines, const uint64_t *keys, int64_t count,
+                             char *elsewhere, int32_t *absent, trmi_visit visit, void *context) {
+    const trmi_bucket *head[TRMI_RING];
+    char *record[TRMI_RING];
+    const int64_t fitting = TRMI_AHEAD_LINES / lines / TRMI_GROUP * TRMI_GROUP;
+    const int64_t ahead = fitting < TRMI_AHEAD ? fitting : TRMI_AHEAD;
+    int64_t absent_count = 0;
+    for (int64_t first = -2 * ahead; first < count; first += TRMI_GROUP) {
+        const int64_t aim = first + 2 * ahead, locate = first + ahead;
+        if (aim + TRMI_GROUP <= count) {
+            trmi_aim(l, keys + aim, &head[(uint64_t)aim % TRMI_RING]);
+        } else {
+            for (int64_t i = aim; i < count; i++) {
+                head[(uint64_t)i % TRMI_RING] = trmi_look_head(l, keys[i]);
+                trmi_ask_line(l, head[(uint64_t)i % TRMI_RING]);
+            }
         }
-        if (locate >= 0 && locate < count) {
-            record[locate % RING] = trmi_look_locate(l, lines, keys[locate], head[locate % RING]);
-        }
-        if (i >= 0) {
-            visit(context, i, record[i % RING]);
+        for (int64_t k = 0; k < TRMI_GROUP; k++) {
+            const int64_t i = first + k, to = locate + k;
+            if (to >= 0 && to < count) {
+                absent[absent_count] = (int32_t)to;
+                absent_count += !trmi_look_locate(l, lines, keys[to], head[(uint64_t)to % TRMI_RING], elsewhere,
+                                                  &record[(uint64_t)to % TRMI_RING]);
+            }
+            if (i >= 0 && i < count) {
+                visit(context, i, record[(uint64_t)i % TRMI_RING]);
+            }
         }
     }
+    return absent_count;
 }
 
 /* The bucket behind; after the last of a page its first. */
