@@ -12,6 +12,7 @@
  */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
+#include "exec/onednn/share.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -20,7 +21,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, FEW_TASKS = 16, MANY_CHANNELS = 512 };
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -218,26 +219,10 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     }
 }
 
-/* Neighbours go to one thread, whose prefetches reach into the next task. Groups' tasks differ in work: no
- * thread gets many of them at once. */
-static void run_tasks(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
-                      const float *packed, const workspace *w) {
-    if (c->g.groups_count == 1) {
-#pragma omp for schedule(guided)
-        for (int64_t i = 0; i < c->tasks_count; i++) {
-            run_rows(c, args, input, out, packed, &c->tasks[i], w);
-        }
-        return;
-    }
-    int few = c->tasks_count < FEW_TASKS * (int64_t)c->threads;
-#pragma omp for schedule(dynamic, few ? 1 : 4)
-    for (int64_t i = 0; i < c->tasks_count; i++) {
-        run_rows(c, args, input, out, packed, &c->tasks[i], w);
-    }
-}
-
 static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
     float *packed = (float *)args->scratch;
+    trmi_share tasks;
+    trmi_share_begin(&tasks, c->tasks_count, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
@@ -245,7 +230,9 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
         pack_all(c, args->weights, packed);
-        run_tasks(c, args, input, out, packed, &w);
+        for (int64_t i; (i = trmi_share_take(&tasks, omp_get_thread_num())) >= 0;) {
+            run_rows(c, args, input, out, packed, &c->tasks[i], &w);
+        }
         c->isa->fence();
     }
 }
@@ -386,27 +373,40 @@ static int64_t task_rows(const gather_conv *c) {
     return trmi_min_i64(ROWS, trmi_max_i64(least, share));
 }
 
-static bool plan_tall(gather_conv *c) {
-    int64_t total = 0, most = task_rows(c);
+/* How often all groups are cut, so that a thread has its part of the images in all of them. */
+static int64_t cuts_of(const gather_conv *c) {
+    int64_t least = INT64_MAX;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
-        c->tasks_count += (c->g.groups[i].rows + most - 1) / most;
+        least = trmi_min_i64(least, c->g.groups[i].rows);
     }
-    c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)c->tasks_count * sizeof *c->tasks);
+    return trmi_max_i64(1, trmi_min_i64(c->threads, least / (2 * c->isa->mr)));
+}
+
+/* Cut by cut, group by group. */
+static void make_tasks(gather_conv *c, int64_t cuts, int64_t most) {
+    for (int64_t i = 0; i < cuts * c->g.groups_count; i++) {
+        const trmi_conv_group *group = &c->g.groups[i % c->g.groups_count];
+        int64_t row = trmi_cut_at(group->rows, cuts, i / c->g.groups_count);
+        int64_t rows = trmi_cut_at(group->rows, cuts, i / c->g.groups_count + 1) - row, parts = trmi_pieces(rows, most);
+        for (int64_t k = 0; k < parts; k++) {
+            int64_t begin = row + trmi_cut_at(rows, parts, k), end = row + trmi_cut_at(rows, parts, k + 1);
+            c->tasks[c->tasks_count++] = (task){.group = group, .row = begin, .rows = end - begin};
+        }
+    }
+}
+
+static bool plan_tall(gather_conv *c) {
+    int64_t total = 0, room = 0, most = task_rows(c), cuts = cuts_of(c);
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
+        room += trmi_pieces(c->g.groups[i].rows, most) + cuts;
+    }
+    c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)room * sizeof *c->tasks);
     c->block_at =
         trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
     if (c->tasks == NULL || c->block_at == NULL) {
         return false;
     }
-    task *t = c->tasks;
-    for (int32_t i = 0; i < c->g.groups_count; i++) {
-        const trmi_conv_group *group = &c->g.groups[i];
-        int64_t parts = (group->rows + most - 1) / most, row = 0;
-        for (int64_t k = 0; k < parts; k++, t++) {
-            int64_t rows = group->rows / parts + (k < group->rows % parts);
-            *t = (task){.group = group, .row = row, .rows = rows};
-            row += rows;
-        }
-    }
+    make_tasks(c, cuts, most);
     for (int32_t i = 0; i < c->g.blocks_count; i++) {
         c->block_at[i] = total;
         total += c->g.block_used[i] ? c->g.blocks[i].k * c->isa->nr * c->panels : 0;

@@ -24,6 +24,7 @@
  */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
+#include "exec/onednn/share.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -296,6 +297,8 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     int64_t total = trmi_conv_weights_count(&c->problem);
     int64_t per_split = c->g.blocks_count * c->column_blocks, tasks = c->splits * per_split;
     float *sums = c->direct ? args->weights : (float *)args->scratch;
+    trmi_share share;
+    trmi_share_begin(&share, tasks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
@@ -303,14 +306,14 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
             w.out[i] = i * TRMI_TILE_STRIDE;
             w.far[i] = i * c->problem.o;
         }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t t = 0; t < tasks; t++) {
+        for (int64_t t; (t = trmi_share_take(&share, omp_get_thread_num())) >= 0;) {
             int64_t split = t / per_split, rest = t % per_split;
             run_task(c, args, sums + split * total, split,
                      (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
         }
         c->isa->fence();
         if (!c->direct) {
+#pragma omp barrier
             reduce(c, sums, args->weights, w.b);
         }
     }

@@ -13,6 +13,7 @@
  *
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
+#include "exec/onednn/share.h"
 #include "exec/onednn/winograd.h"
 
 #include "base/checked.h"
@@ -190,12 +191,13 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
     const void *input = data ? args->result : args->image;
     void *output = data ? args->image : args->result;
     float *u = (float *)args->scratch;
+    trmi_share blocks;
+    trmi_share_begin(&blocks, c->blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
         transform_weights(c, args->weights, u, &w);
-#pragma omp for schedule(guided) /* neighbours go to one thread, whose prefetches reach into the next block */
-        for (int64_t b = 0; b < c->blocks; b++) {
+        for (int64_t b; (b = trmi_share_take(&blocks, omp_get_thread_num())) >= 0;) {
             int64_t first = c->tiles.count * b / c->blocks;
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
             trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w.places);

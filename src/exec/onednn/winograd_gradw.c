@@ -14,6 +14,7 @@
  *
  *   scratch:  [ S: split, block, xi, I, O | V, Z of all or of each thread | per thread: offsets, zero pixel ]
  */
+#include "exec/onednn/share.h"
 #include "exec/onednn/winograd.h"
 
 #include "base/checked.h"
@@ -157,11 +158,11 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
     }
 }
 
-static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < c->splits * c->row_blocks * c->column_blocks; i++) {
+static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_share *tasks, const workspace *w) {
+    for (int64_t i; (i = trmi_share_take(tasks, omp_get_thread_num())) >= 0;) {
         run_task(c, args, i, w);
     }
+#pragma omp barrier
 }
 
 /* ---- together ------------------------------------------------------------------------------------------ */
@@ -195,7 +196,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = trmi_cut_at(c->tiles.count, parts, i), count = trmi_cut_at(c->tiles.count, parts, i + 1) - first;
         trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(static) /* of these rows most are in its cache */
         for (int64_t t = 0; t < count; t += GROUP) {
             transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);
         }
@@ -238,13 +239,15 @@ static void finish(const winograd_gradw *c, const trmi_conv_args *args) {
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd_gradw *c = state;
     (void)err;
+    trmi_share tasks;
+    trmi_share_begin(&tasks, c->splits * c->row_blocks * c->column_blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, args->scratch);
         if (c->together) {
             run_together(c, args, &w);
         } else {
-            run_alone(c, args, &w);
+            run_alone(c, args, &tasks, &w);
         }
         finish(c, args);
     }
