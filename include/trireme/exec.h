@@ -281,12 +281,13 @@ TRM_API void trm_exec_describe(const trm_exec *exec, trm_exec_info *out);
  * text, or as one JSON object. owns: caller, trm_string_free. NULL when there is no memory. */
 TRM_API char *trm_exec_explain(const trm_exec *exec, bool json);
 
-/* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; the triad
- * a = b + s c over working sets of rising size, so that each cache shows. */
+/* What the machine reaches, measured by loops that do nothing else: multiply-adds on registers; and loops over working sets
+ * of rising size, so that each cache shows, by what they do: sum a; a = b + s c; a = b; a = s. */
 enum { TRM_PEAK_SETS = 12 };
+typedef enum trm_peak_mix { TRM_PEAK_READ, TRM_PEAK_TRIAD, TRM_PEAK_COPY, TRM_PEAK_WRITE, TRM_PEAK_MIXES } trm_peak_mix;
 typedef struct trm_peak_memory {
-    int64_t bytes;           /* of the working set */
-    double bytes_per_second; /* read and written */
+    int64_t bytes;                           /* of the working set */
+    double bytes_per_second[TRM_PEAK_MIXES]; /* read and written, by the better way to store */
 } trm_peak_memory;
 typedef struct trm_machine_peak {
     int32_t threads;
@@ -295,7 +296,7 @@ typedef struct trm_machine_peak {
     int32_t memory_count;
 } trm_machine_peak;
 /* A machine that is sampled again and again. One at a time is measured; threads 0 = the CPUs that this process may use.
- *   error NOMEM   alloc 800 MB at most, until destroyed */
+ *   error NOMEM   alloc 400 MB at most, until destroyed */
 typedef struct trm_machine trm_machine;
 TRM_API TRM_MUST_USE trm_status trm_machine_create(int threads, trm_machine **out, trm_error *err);
 TRM_API void trm_machine_destroy(trm_machine *machine);
@@ -303,11 +304,16 @@ TRM_API void trm_machine_destroy(trm_machine *machine);
 TRM_API void trm_machine_sample(trm_machine *machine);
 /* Of all samples so far the median of each loop, and the highest. Either may be NULL. */
 TRM_API void trm_machine_describe(const trm_machine *machine, trm_machine_peak *median, trm_machine_peak *best);
+/* Seconds that moving `bytes`, of them `written`, takes by the loops of that mix, in the largest working set that is
+ * no larger than `held` bytes. */
+TRM_API double trm_machine_memory_seconds(const trm_machine_peak *peak, double bytes, double written, double held);
 
 /* Per step of the program, filled by trm_exec_profile: median seconds over `repeats` runs. */
 typedef struct trm_step_profile {
     const char *name, *kind, *algorithm, *phase;
-    double seconds, flops, bytes;
+    double seconds, flops, bytes, written_bytes; /* written: of bytes */
+    /* Of them what a first pass moves that must end before the rest begins, as a norm's statistics. */
+    double first_bytes, first_written_bytes;
     /* What must be computed: `work_flops` in the type of the main input (fewer than `flops` without padding), or instead
      * of them, where there are any, `work_float32`: in float32
      * whatever the input is, as Winograd's products are, whose rounding bfloat16 could not bear. */

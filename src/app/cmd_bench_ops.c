@@ -1,14 +1,15 @@
-/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on registers and the
- * triad over working sets of its size, sampled in turns with the operators. Both sides are medians; the same bounds from
- * the machine's best samples are told beside them.
+/* bench ops: each distinct operator of a program against what the machine reaches: multiply-adds on registers, and loops over
+ * working sets of its size that read and write as it does, sampled in turns with the operators. Both sides are medians; the
+ * same bounds from the machine's best samples are told beside them.
  *
- *      bound = max(flops that must be done / peak, bytes / bandwidth)        fraction = bound / time
+ *      bound = max(flops that must be done / peak, time of moving its bytes)        fraction = bound / time
  *
  * The flops are the definition's, without padding, at the rate of the operator's type; those of its algorithm where they
  * are fewer, at float32's rate, because that is what Winograd's products are made in, also between bfloat16 images.
  *
  * The bandwidth is that of a working set as large as what the program moved since the operator's inputs
- * were last touched: what was made long ago comes from memory, what was made just now may be in a cache.
+ * were last touched: what was made long ago comes from memory, what was made just now may be in a cache. Where a first pass
+ * must end before the rest begins (a norm's statistics), the rest finds what that pass left.
  */
 #include "app/app.h"
 #include "app/bench.h"
@@ -19,13 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the largest measured working set that is no larger than what must be held. */
-static double bandwidth_at(const trm_machine_peak *p, double bytes) {
-    double rate = p->memory_count > 0 ? p->memory[0].bytes_per_second : 0;
-    for (int32_t i = 1; i < p->memory_count && (double)p->memory[i].bytes <= bytes; i++) {
-        rate = p->memory[i].bytes_per_second;
-    }
-    return rate;
+static double memory_bound(const trm_step_profile *s, const trm_machine_peak *p) {
+    double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes, rest = s->bytes - s->first_bytes;
+    double first = trm_machine_memory_seconds(p, s->first_bytes, s->first_written_bytes, held);
+    double own = s->first_bytes > rest ? s->first_bytes : rest;
+    return first + trm_machine_memory_seconds(p, rest, s->written_bytes - s->first_written_bytes,
+                                              s->first_bytes > 0 ? own : held);
 }
 
 static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
@@ -33,8 +33,7 @@ static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
     double compute = s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
     double instead = s->work_float32 / p->float32_flops;
     compute = instead > 0 && instead < compute ? instead : compute;
-    double held = s->bytes > s->reuse_bytes ? s->bytes : s->reuse_bytes;
-    double memory = s->bytes / bandwidth_at(p, held);
+    double memory = memory_bound(s, p);
     return compute > memory ? compute : memory;
 }
 
@@ -67,10 +66,12 @@ static void tell_peak(const trm_machine_peak *p, const char *which) {
     if (p->bfloat16_flops > 0) {
         app_say(", %.1f bfloat16 pairs", p->bfloat16_flops / 1e9);
     }
-    app_say("; triad");
+    app_say("; GB/s of reading, triad, copying, writing");
     for (int32_t i = 0; i < p->memory_count; i++) {
+        const double *rate = p->memory[i].bytes_per_second;
         char bytes[32];
-        app_say("%s %.1f GB/s in %s", i > 0 ? "," : "", p->memory[i].bytes_per_second / 1e9,
+        app_say("%s %.0f %.0f %.0f %.0f in %s", i > 0 ? "," : "", rate[TRM_PEAK_READ] / 1e9, rate[TRM_PEAK_TRIAD] / 1e9,
+                rate[TRM_PEAK_COPY] / 1e9, rate[TRM_PEAK_WRITE] / 1e9,
                 app_bytes((double)p->memory[i].bytes, bytes, sizeof bytes));
     }
     app_say("\n");
@@ -106,8 +107,12 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_real("peak_gflops_per_second", p->float32_flops / 1e9);
     app_json_real("best_gflops_per_second", best->float32_flops / 1e9);
     app_json_real("peak_bfloat16_gflops_per_second", p->bfloat16_flops / 1e9);
-    app_json_real("peak_gb_per_second", p->memory[p->memory_count - 1].bytes_per_second / 1e9);
-    app_json_real("peak_cache_gb_per_second", p->memory[0].bytes_per_second / 1e9);
+    const double *memory = p->memory[p->memory_count - 1].bytes_per_second;
+    app_json_real("peak_gb_per_second", memory[TRM_PEAK_TRIAD] / 1e9);
+    app_json_real("peak_read_gb_per_second", memory[TRM_PEAK_READ] / 1e9);
+    app_json_real("peak_copy_gb_per_second", memory[TRM_PEAK_COPY] / 1e9);
+    app_json_real("peak_write_gb_per_second", memory[TRM_PEAK_WRITE] / 1e9);
+    app_json_real("peak_cache_gb_per_second", p->memory[0].bytes_per_second[TRM_PEAK_TRIAD] / 1e9);
     app_json_machine(app->o.threads);
     app_json_close();
 }

@@ -227,6 +227,14 @@ static double reuse_bytes(const trm_program *p, int32_t index) {
     return farthest;
 }
 
+static double written_bytes(const trm_program *p, const trmi_step *step) {
+    double bytes = 0;
+    for (int32_t i = 0; i < step->outputs_count; i++) {
+        bytes += step->outputs[i] != 0 ? (double)p->buffers[step->outputs[i]].bytes : 0;
+    }
+    return bytes < step->cost.bytes ? bytes : step->cost.bytes;
+}
+
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
@@ -272,6 +280,9 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, co
             .name = step->name, .kind = kind_of(step), .algorithm = step->algorithm,
             .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
             .seconds = mine[repeats / 2], .flops = step->cost.flops, .bytes = step->cost.bytes,
+            .written_bytes = written_bytes(p, step),
+            .first_bytes = step->cost.first_read + step->cost.first_written,
+            .first_written_bytes = step->cost.first_written,
             .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
             .work_float32 = step->work_float32,
             .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,

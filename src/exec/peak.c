@@ -8,7 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 28, STEP = 2, FIRST_ROOM = 256 };
+enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 27, STEP = 2, FIRST_ROOM = 256 };
+enum { TRAFFIC = 48 << 20 }; /* bytes of one sample at least */
+
+/* Of each mix: arrays in the working set, and of the words that it moves the part that is written. */
+static const int arrays[TRM_PEAK_MIXES] = {1, 3, 2, 1};
+static const double written[TRM_PEAK_MIXES] = {0, 1.0 / 3, 0.5, 1};
 
 typedef double loop(int64_t rounds, float *sink);
 
@@ -25,7 +30,7 @@ struct trm_machine {
     int64_t memory_bytes;
     samples float32, bfloat16;
     int32_t sets;
-    samples plain[TRM_PEAK_SETS], streamed[TRM_PEAK_SETS]; /* stores */
+    samples memory_rate[TRM_PEAK_SETS][TRM_PEAK_MIXES][2]; /* stores: plain, past the caches */
 };
 
 /* ---- samples -------------------------------------------------------------------------------------- */
@@ -87,19 +92,19 @@ static double arithmetic(loop *run, int threads) {
     return flops / (trmi_os_now() - begin);
 }
 
-/* Bytes per second of the triad over three arrays of `each` floats. Stored words count once. */
-static double bandwidth(const trm_machine *m, int64_t each, bool stream) {
-    int64_t share = each / m->threads / 16 * 16;
-    int64_t repeats = (int64_t)(1 << 22) / (3 * each) + 1;
+/* Bytes per second of a loop over a working set of `bytes`. Stored words count once. */
+static double bandwidth(const trm_machine *m, int mix, bool stream, int64_t bytes) {
+    int64_t each = bytes / 4 / arrays[mix] / 16 * 16, share = each / m->threads / 16 * 16;
+    int64_t repeats = TRAFFIC / bytes + 1;
     double begin = trmi_os_now();
 #pragma omp parallel for num_threads(m->threads) schedule(static)
     for (int i = 0; i < m->threads; i++) {
         float *a = m->memory + i * share;
         for (int64_t r = 0; r < repeats; r++) {
-            (stream ? m->kernels->triad_stream : m->kernels->triad)(a, a + each, a + 2 * each, share);
+            m->kernels->memory[mix][stream](a, a + each, a + 2 * each, share);
         }
     }
-    return 12.0 * (double)(share * m->threads * repeats) / (trmi_os_now() - begin);
+    return 4.0 * arrays[mix] * (double)(share * m->threads * repeats) / (trmi_os_now() - begin);
 }
 
 static int64_t set_bytes(int32_t set) { return (int64_t)SMALLEST << set; }
@@ -115,10 +120,12 @@ void trmi_machine_sample_arithmetic(trm_machine *m) {
 
 static void sample_memory(trm_machine *m) {
     for (int32_t i = 0; i < m->sets; i++) {
-        int64_t each = set_bytes(i) / 12 / 16 * 16;
-        (void)bandwidth(m, each, false); /* fills the caches */
-        keep(&m->plain[i], bandwidth(m, each, false));
-        keep(&m->streamed[i], bandwidth(m, each, true));
+        for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
+            (void)bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
+            for (int stream = 0; stream < 2 && m->kernels->memory[mix][stream] != NULL; stream++) {
+                keep(&m->memory_rate[i][mix][stream], bandwidth(m, mix, stream, set_bytes(i)));
+            }
+        }
     }
 }
 
@@ -158,8 +165,9 @@ void trm_machine_destroy(trm_machine *m) {
         return;
     }
     for (int32_t i = 0; i < m->sets; i++) {
-        trmi_free(m->plain[i].rate);
-        trmi_free(m->streamed[i].rate);
+        for (int k = 0; k < 2 * TRM_PEAK_MIXES; k++) {
+            trmi_free(m->memory_rate[i][k / 2][k % 2].rate);
+        }
     }
     trmi_free(m->float32.rate);
     trmi_free(m->bfloat16.rate);
@@ -179,8 +187,12 @@ static void describe(const trm_machine *m, double (*statistic)(const samples *),
                               .bfloat16_flops = statistic(&m->bfloat16),
                               .memory_count = m->sets};
     for (int32_t i = 0; i < m->sets; i++) {
-        double plain = statistic(&m->plain[i]), streamed = statistic(&m->streamed[i]);
-        out->memory[i] = (trm_peak_memory){set_bytes(i), plain > streamed ? plain : streamed};
+        out->memory[i].bytes = set_bytes(i);
+        for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
+            const samples *of = m->memory_rate[i][mix];
+            double plain = statistic(&of[0]), streamed = statistic(&of[1]);
+            out->memory[i].bytes_per_second[mix] = plain > streamed ? plain : streamed;
+        }
     }
 }
 
@@ -191,4 +203,23 @@ void trm_machine_describe(const trm_machine *m, trm_machine_peak *middle, trm_ma
     if (best != NULL) {
         describe(m, highest, best);
     }
+}
+
+/* What lies between two mixes is some of each: one after the other they do it. */
+double trm_machine_memory_seconds(const trm_machine_peak *p, double bytes, double bytes_written, double held) {
+    int32_t set = 0;
+    while (set + 1 < p->memory_count && (double)p->memory[set + 1].bytes <= held) {
+        set++;
+    }
+    if (bytes <= 0 || p->memory_count == 0) {
+        return 0;
+    }
+    double share = bytes_written / bytes;
+    int mix = 0;
+    while (mix + 2 < TRM_PEAK_MIXES && share > written[mix + 1]) {
+        mix++;
+    }
+    double of_next = (share - written[mix]) / (written[mix + 1] - written[mix]);
+    const double *rate = p->memory[set].bytes_per_second;
+    return bytes * ((1 - of_next) / rate[mix] + of_next / rate[mix + 1]);
 }

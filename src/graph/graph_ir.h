@@ -203,6 +203,8 @@ struct trm_graph {
 /* Work of one operator: floating-point operations (2 per multiply-add) and compulsory traffic. */
 typedef struct trmi_cost {
     double flops, bytes;
+    /* Of bytes: what a first pass reads and writes that must end before the rest begins; 0 = there is one pass. */
+    double first_read, first_written;
 } trmi_cost;
 
 /* One row of the op table: everything that the operator means on one device. How it is cut over ranks

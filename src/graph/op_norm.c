@@ -133,20 +133,20 @@ static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     dx[2] = trm_reshape(graph, trmi_sum_to(graph, dy[0], &per_channel), channels);
 }
 
-/* Passes over memory: statistics, then normalise; gradient: sums, then apply. */
+/* Passes over memory: statistics, then normalise; gradient: sums (the residual's gradient on the way), then apply. */
 static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     double count = (double)trm_shape_count(&x->shape), bytes = count * (double)trm_dtype_bytes(x->dtype);
     bool residual = op->attrs.norm.residual;
+    int sums = 2 + op->attrs.norm.from_y + (op->inputs_count > 7);
     switch (op->kind) {
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
-        return (trmi_cost){.flops = 7 * count, .bytes = bytes * (residual ? 4 : 3)};
+        return (trmi_cost){.flops = 7 * count, .bytes = bytes * (residual ? 4 : 3), .first_read = bytes};
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD:
-        return (trmi_cost){.flops = 11 * count,
-                           .bytes = bytes * (5 + (op->attrs.norm.from_y ? 2 : 0) + (residual ? 1 : 0) +
-                                            (op->inputs_count > 7 ? 1 : 0))};
+        return (trmi_cost){.flops = 11 * count, .bytes = bytes * (sums + residual + 3),
+                           .first_read = bytes * sums, .first_written = residual ? bytes : 0};
     default:
         return (trmi_cost){.flops = 2 * count, .bytes = bytes * (residual ? 3 : 2)};
     }
