@@ -120,6 +120,9 @@ holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json"
 
 # Wrong input.
 expect 2 "--plans FILE" bench split mlp -n 2
+expect 3 "no-such-plan" bench split mlp -n 2 --plans "$dir/no-such-plan"
+echo "no plan" >"$dir/bad"
+expect 3 "bad:1\|line 1\|trireme-plan" bench split mlp -n 2 --plans "$dir/bad"
 expect 2 "validate" simulate mlp --mesh 4 --validate # plan's
 expect 2 "sizes with x" plan mlp --batch-size 4 --mesh 2y4
 expect 2 "simulate: --mesh" simulate mlp

@@ -4,27 +4,27 @@
 #include "app/planning.h"
 #include "app/ranks.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static trm_status read_plan(const char *path, char **out, trm_error *err) {
-    enum { MOST = 1 << 20 };
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) {
-        return app_fail(err, TRM_IO, "%.200s: %s", path, strerror(errno));
+/* The next of FILE,FILE...; false: there is none. */
+static bool next_path(const char **at, char path[512]) {
+    size_t length = strcspn(*at, ",");
+    snprintf(path, 512, "%.*s", (int)length, *at);
+    *at += length + ((*at)[length] == ',');
+    return path[0] != '\0';
+}
+
+/* Before ranks are started: what is missing, or no plan, is told once. */
+static trm_status check_plans(const char *list, trm_error *err) {
+    char path[512];
+    trm_plan_info info;
+    trm_status status = list != NULL ? TRM_OK : app_fail(err, TRM_INVALID, "bench split: --plans FILE,... expected");
+    for (const char *at = list; status == TRM_OK && next_path(&at, path);) {
+        status = trm_plan_read(path, &info, NULL, err);
     }
-    char *text = malloc(MOST + 1);
-    size_t length = text != NULL ? fread(text, 1, MOST + 1, file) : 0;
-    fclose(file);
-    if (text == NULL || length > MOST) {
-        free(text);
-        return app_fail(err, text == NULL ? TRM_NOMEM : TRM_CORRUPT, "%.200s: no memory, or more than 1 MB", path);
-    }
-    text[length] = '\0';
-    *out = text;
-    return TRM_OK;
+    return status;
 }
 
 static void tell(const app_context *app, const char *path, const trm_planner_run_result *r) {
@@ -70,13 +70,11 @@ static trm_status measure(app_context *app, trm_error *err) {
         status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, err);
     }
     app_split_options(app, &model);
-    for (const char *at = app->o.plan_given; status == TRM_OK && at != NULL && *at != '\0';) {
-        char path[512], *plan = NULL;
-        size_t length = strcspn(at, ",");
-        snprintf(path, sizeof path, "%.*s", (int)length, at);
-        at += length + (at[length] == ',');
+    char path[512];
+    for (const char *at = app->o.plan_given; status == TRM_OK && next_path(&at, path);) {
+        char *plan = NULL;
         trm_planner_run_result result;
-        status = read_plan(path, &plan, err);
+        status = app_read_text(path, &plan, err);
         status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
                                                          app->o.plan_profile && app_rank(app) == 0 ? tell_step : app->o.plan_profile ? skip_step : NULL,
                                                          app, &result, err) : status;
@@ -93,7 +91,7 @@ int app_run_bench_split(app_context *app) {
     trm_error err;
     bool launched = false;
     int code = 0;
-    trm_status status = app->o.plan_given != NULL ? TRM_OK : app_fail(&err, TRM_INVALID, "bench split: --plans FILE,... expected");
+    trm_status status = check_plans(app->o.plan_given, &err);
     status = status == TRM_OK ? app_launch_self(app, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
         return code;
