@@ -116,7 +116,8 @@ for line in "plan lenet" "plan lenet -n 2" "simulate lenet -n 8" "bench plan len
     # shellcheck disable=SC2086
     expect 0 "dry run: nothing was" $line --dry-run
 done
-for line in "verify lenet -n 2" "bench train lenet -n 2" "bench comm -n 2" "bench split lenet -n 2 --plans p"; do
+printf 'trireme-plan 1\nmesh 2\n' > "$work/p"
+for line in "verify lenet -n 2" "bench train lenet -n 2" "bench comm -n 2" "bench split lenet -n 2 --plans $work/p"; do
     # shellcheck disable=SC2086
     expect 0 "RANK_ID=1" $line --dry-run
 done

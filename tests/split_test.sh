@@ -20,6 +20,14 @@ for mode in semi_auto_parallel auto_parallel; do
     same "$dir/$mode" "$dir/one" 3
 done
 
+# What a plan leaves whole is there once on a host, and the optimiser in slices: the bits of whole ones, and saved whole.
+"$T" train $model --batch-size 8 --steps 3 -n 2 --parallel-mode semi_auto_parallel --context enable_parallel_optimizer=false \
+    >"$dir/whole" 2>&1 || fail "whole optimisers"
+[ "$(losses "$dir/whole")" = "$(losses "$dir/semi_auto_parallel")" ] || fail "slices have other bits"
+"$T" train $model --batch-size 8 --steps 2 -n 2 --parallel-mode semi_auto_parallel --output "$dir/slices" >"$dir/out" 2>&1 || fail "slices"
+"$T" train $model --batch-size 16 --steps 3 --output "$dir/slices" --resume >"$dir/out" 2>&1 || { fail "resume of slices"; tail -2 "$dir/out"; }
+same "$dir/out" <(grep '"step"' "$dir/one" | tail -1) 1
+
 # Searches other than the exact one, and plans written and read, by context options. What was measured is kept.
 for search in recursive_programming sharding_propagation; do
     "$T" train $model --batch-size 8 --steps 2 -n 2 --parallel-mode auto_parallel \

@@ -78,7 +78,8 @@ typedef struct trm_parallel_options {
     int64_t bucket_bytes; /* TRM_BUCKET_SIZE */
     const int32_t *bucket_list; /* TRM_BUCKET_LIST; copied */
     int32_t bucket_list_count;
-    /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. */
+    /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. Split: where a plan
+     * leaves all parameters whole, and ranks are of one host; other plans say themselves what lies where. */
     bool shard_optimizer;
     /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
     int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */

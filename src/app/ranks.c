@@ -257,7 +257,7 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char option[] = "enable_parallel_optimizer";
     trm_comm *comm = app_comm(app);
     bool whole = comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
-                 strcmp(app_holds(app, "parallel_mode"), "data_parallel") != 0;
+                 !(app_splits(app) || strcmp(app_holds(app, "parallel_mode"), "data_parallel") == 0);
     return whole || trm_context_is_set(app->context, option) ? TRM_OK
                                                              : trm_context_set(app->context, option, "true", err);
 }

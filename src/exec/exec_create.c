@@ -81,6 +81,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
         exec->parallel->shard->tuning_file = options->tuning_file;
+        exec->parallel->shard->slices = trmi_shard_may_slice(exec, options);
         TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
         TRMI_TRY(trmi_parallel_before_compile(exec, err));
         plan.shard = exec->parallel->shard->plan;
@@ -245,6 +246,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     int64_t before = trmi_os_resident_bytes();
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile(exec, graph, options, err));
+    trmi_shard_settle_slices(exec);
     if (exec->share != NULL) {
         TRMI_TRY(move_to_shared(exec, err));
     }

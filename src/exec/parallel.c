@@ -168,7 +168,7 @@ static uint64_t digest_of(const trm_exec *exec) {
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         hash = trmi_hash(hash, b->name, strlen(b->name));
-        if (exec->parallel->shard == NULL) {
+        if (exec->parallel->shard == NULL || o->shard_optimizer) {
             hash = trmi_hash(hash, &b->offset, sizeof b->offset);
             hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
         }
@@ -313,7 +313,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
 trm_status trm_exec_gather_slots(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (p != NULL && p->shard != NULL) {
-        return trmi_shard_gather(exec, err);
+        TRMI_TRY(trmi_shard_gather(exec, err));
     }
     if (p == NULL || !p->options.shard_optimizer || !exec->program->training) {
         return TRM_OK;
@@ -381,9 +381,11 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
             trmi_update_share(exec->update, p->mine, trmi_parallel_exchange, exec);
         }
     }
-    if (p->shard != NULL) {
-        trmi_update_share(exec->update, NULL, exec->env.exact ? trmi_exact_norms : trmi_shard_norms, exec);
-        return TRM_OK; /* initial values are a function of the seed */
+    if (p->shard != NULL) { /* initial values are a function of the seed; of one copy, each rank has made some */
+        if (!p->options.shard_optimizer) {
+            trmi_update_share(exec->update, NULL, exec->env.exact ? trmi_exact_norms : trmi_shard_norms, exec);
+        }
+        return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
     }
     return p->options.no_broadcast ? TRM_OK : broadcast_initial(exec, err);
 }

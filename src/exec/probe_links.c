@@ -19,11 +19,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, TURNS_LEAST = 3, MOVES = 8, NAME = 32, BUCKETS = 4 };
+enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, TURNS_LEAST = 3, MOVES = 9, NAME = 32, BUCKETS = 4, SLICES = 8 };
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20}; /* the first SMALL are taken more often */
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
                                        TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
-                                       TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE};
+                                       TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
 
 static const double enough = 0.7; /* seconds for one program of messages */
 
@@ -268,21 +268,28 @@ static trm_status run_stores(links *l, trm_error *err) {
 
 /* ---- buckets of gradients -------------------------------------------------------------------------------- */
 
-static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
-    float *data = trm_comm_alloc_shared(group, (size_t)sizes[SIZES - 1], err);
-    if (data == NULL) {
+/* All-reduced, or reduced to a slice for each rank. */
+static trm_status time_buckets(links *l, trm_comm *group, float *data, int move, trm_error *err) {
+    int32_t size = trm_comm_size(group);
+    int64_t *counts = trmi_alloc((size_t)size * sizeof *counts);
+    if (counts == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     }
     trm_status status = TRM_OK;
     for (int i = l->first; status == TRM_OK && i < l->end; i++) {
         double times[TURNS_SMALL];
+        int64_t count = sizes[i] / (int64_t)sizeof *data;
+        for (int32_t r = 0; r < size; r++) {
+            counts[r] = count * (r + 1) / size - count * r / size;
+        }
         for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
             status = together(l, err);
             trmi_probe_sweep(l->probe, 0);
             memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
             /* As a step does it: the communicator's thread is woken, and works for this one. */
-            const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = data, .count = sizes[i] / (int64_t)sizeof *data,
-                                       .dtype = TRM_FLOAT32, .reduce = TRM_REDUCE_SUM, .tag = "gradients"};
+            const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE, .recv = data, .count = count,
+                                       .counts = move == SLICES ? counts : NULL, .dtype = TRM_FLOAT32,
+                                       .reduce = TRM_REDUCE_SUM, .tag = "gradients"};
             trm_request *request = NULL;
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
@@ -291,9 +298,9 @@ static trm_status time_buckets(links *l, trm_comm *group, trm_error *err) {
                 times[turn] = trmi_os_now() - begin;
             }
         }
-        status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[BUCKETS][i], err) : status;
+        status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[move][i], err) : status;
     }
-    trm_comm_free_shared(group, data);
+    trmi_free(counts);
     return status;
 }
 
@@ -301,7 +308,13 @@ static trm_status run_buckets(links *l, trm_error *err) {
     trm_comm *group;
     int32_t rank = trm_comm_rank(l->probe->comm);
     TRMI_TRY(trm_comm_split(l->probe->comm, rank / l->group, rank, &group, err));
-    trm_status status = time_buckets(l, group, err);
+    float *data = trm_comm_alloc_shared(group, (size_t)sizes[SIZES - 1], err);
+    trm_status status = data != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    status = status == TRM_OK ? time_buckets(l, group, data, BUCKETS, err) : status;
+    status = status == TRM_OK ? time_buckets(l, group, data, SLICES, err) : status;
+    if (data != NULL) {
+        trm_comm_free_shared(group, data);
+    }
     trm_comm_destroy(group);
     return status;
 }
@@ -404,7 +417,7 @@ trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *er
     struct tm day;
     int cores = probe->cores;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
-    trmi_text_printf(out, "# messages of %d ranks of this machine (form 2), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
+    trmi_text_printf(out, "# messages of %d ranks of this machine (form 3), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
                      "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);

@@ -393,7 +393,7 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         return NULL;
     }
     bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
-                  links->update.count > 0 && strstr((const char *)text, "(form 2)") != NULL && (links->load < BUSY || c->probe->load > QUIET);
+                  links->update.count > 0 && strstr((const char *)text, "(form 3)") != NULL && (links->load < BUSY || c->probe->load > QUIET);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);

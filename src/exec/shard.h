@@ -8,6 +8,7 @@
 #define TRMI_EXEC_SHARD_H
 
 #include "trireme/comm.h"
+#include "trireme/exec.h"
 
 #include "exec/backend.h"
 #include "plan/sharding.h"
@@ -27,6 +28,7 @@ typedef struct trmi_shard_group {
 struct trmi_shard_run {
     trm_comm *world;
     trmi_shard_plan *plan; /* owned */
+    bool slices;             /* trmi_shard_may_slice */
     const char *tuning_file; /* of the options; NULL = in the cache directory, "" = nothing is measured */
     trmi_shard_group groups[TRMI_SHARD_MASKS];
     char *staging; /* shared memory: what is sent, then what is received */
@@ -39,6 +41,11 @@ trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
 trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
                                trm_error *err);
+/* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks of one host have one copy of them, and a slice
+ * of the optimiser each, as data parallel has it. After the program is made; the same on all ranks. */
+void trmi_shard_settle_slices(struct trm_exec *exec);
+/* Would a plan that leaves all of them whole have that? */
+bool trmi_shard_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
 void trmi_shard_warn(const struct trm_exec *exec, const trmi_shard_report *report);
 /* What must agree between ranks of a split program. */

@@ -19,11 +19,12 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     if (run == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
     }
-    if (o->shard_optimizer || o->layerwise_count > 0 || o->sync_batch_norm > 0) {
+    if (o->layerwise_count > 0 || o->sync_batch_norm > 0) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "a split graph has its own optimiser shards and batch norm over all samples or each rank's: "
-                         "shard_optimizer, layerwise parameters and groups of sync_batch_norm are for data parallel");
+                         "a split graph has its own place for each parameter and batch norm over all samples or each rank's: "
+                         "layerwise parameters and groups of sync_batch_norm are for data parallel");
     }
+    p->options.shard_optimizer = false; /* until the plan is known */
     if (o->exact && o->sync_batch_norm == TRM_NORM_LOCAL) {
         return TRMI_FAIL(err, TRM_INVALID, "results that do not depend on the ranks want batch norm over all samples, not "
                          "each rank's (sync_batch_norm off)");
@@ -103,6 +104,38 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
         status = trmi_shard_plan_save(run->plan, file, err);
     }
     return status;
+}
+
+/* Whole on every rank, and its gradient is summed over all of them. */
+static bool is_everybodys(const trm_exec *exec, const trmi_param *param) {
+    const trm_program *p = exec->program;
+    uint32_t all = (1u << exec->parallel->shard->plan->mesh.axes) - 1;
+    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, p->buffers[param->param_buffer].name);
+    bool whole = leaf != NULL && param->grad_axes == all && param->factor_left == 0 && param->sparse_rows == 0 && !param->remote;
+    for (int32_t i = 0; whole && i < TRMI_MESH_AXES; i++) {
+        whole = leaf->spread.at[i] == TRMI_WHOLE;
+    }
+    return whole;
+}
+
+bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
+    const trm_comm *comm = exec->parallel->comm;
+    return options->parallel.shard_optimizer && options->lanes == 0 && !exec->env.exact && options->arena_alloc == NULL &&
+           options->precision == TRM_PRECISION_FP32 && !exec->updated_elsewhere && !options->whole_gradients &&
+           trm_comm_local_size(comm) == trm_comm_size(comm);
+}
+
+void trmi_shard_settle_slices(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    if (p == NULL || p->shard == NULL) {
+        return;
+    }
+    bool slices = p->shard->slices && program->training && program->params_count > 0;
+    for (int32_t i = 0; slices && i < program->params_count; i++) {
+        slices = is_everybodys(exec, &program->params[i]);
+    }
+    p->options.shard_optimizer = slices;
 }
 
 void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {

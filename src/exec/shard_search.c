@@ -182,7 +182,7 @@ static trm_status respect_limit(searching *s, const trmi_search_costs *costs, tr
 }
 
 static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
+    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
     int32_t news = 0;
     for (int32_t i = 0; i < s->count; i++) {
         TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
@@ -212,7 +212,7 @@ static trm_status search_measured(searching *s, trm_error *err) {
     const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
                                      .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1,
                                      .overlap = s->links.overlap, .slowdown = s->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .overhead = s->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .overhead = s->links.overhead,
                                      .wire = trmi_wire_part(s->exec->parallel->options.wire),
                                      .update = s->links.update.count > 0 ? &s->links.update : NULL};
     for (int round = 0; round < ROUNDS; round++) {

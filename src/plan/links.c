@@ -3,8 +3,9 @@
  *      # lines of a description; '#' begins a comment
  *      level NAME RANKS ALPHA_US GB_S [shared]     innermost first: RANKS that share it, a message, a byte
  *      points OP RANKS BYTES:US BYTES:US ...       measured: allreduce allgather reducescatter alltoall, gradients
- *                                                  (all-reduce of a bucket), gatherstore scatterstore (parameters
- *                                                  in parts), copy (RANKS 1), update (RANKS 1)
+ *                                                  (all-reduce of a bucket), slices (its reduce-scatter),
+ *                                                  gatherstore scatterstore (parameters in parts), copy (RANKS 1),
+ *                                                  update (RANKS 1)
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X | overhead US */
 #include "plan/links.h"
 
@@ -57,7 +58,8 @@ static const struct {
 } words[] = {{"allreduce", TRMI_MOVE_ALL_REDUCE},         {"allgather", TRMI_MOVE_ALL_GATHER},
              {"reducescatter", TRMI_MOVE_REDUCE_SCATTER}, {"alltoall", TRMI_MOVE_ALL_TO_ALL},
              {"gradients", TRMI_MOVE_GRADIENTS},          {"gatherstore", TRMI_MOVE_GATHER_STORE},
-             {"scatterstore", TRMI_MOVE_SCATTER_STORE},   {"copy", TRMI_MOVE_LOCAL},
+             {"scatterstore", TRMI_MOVE_SCATTER_STORE},   {"slices", TRMI_MOVE_SLICES},
+             {"copy", TRMI_MOVE_LOCAL},
              {"update", TRMI_MOVES}};
 enum { WORDS = sizeof words / sizeof *words };
 
@@ -88,7 +90,7 @@ static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
 }
 
 static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
-    static const char form[] = "points allreduce|allgather|reducescatter|alltoall|gradients|gatherstore|scatterstore RANKS "
+    static const char form[] = "points allreduce|allgather|reducescatter|alltoall|gradients|slices|gatherstore|scatterstore RANKS "
                                "BYTES:US ... rising (copy and update: RANKS 1)";
     char name[16];
     int ranks = 0, used = 0;
@@ -224,6 +226,7 @@ static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t r
     return move == TRMI_MOVE_GRADIENTS       ? curve_of(l, TRMI_MOVE_ALL_REDUCE, ranks)
            : move == TRMI_MOVE_GATHER_STORE  ? curve_of(l, TRMI_MOVE_ALL_GATHER, ranks)
            : move == TRMI_MOVE_SCATTER_STORE ? curve_of(l, TRMI_MOVE_REDUCE_SCATTER, ranks)
+           : move == TRMI_MOVE_SLICES        ? curve_of(l, TRMI_MOVE_SCATTER_STORE, ranks)
                                              : NULL;
 }
 
@@ -287,6 +290,7 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
     case TRMI_MOVE_REDUCE_SCATTER:
     case TRMI_MOVE_GATHER_STORE:
     case TRMI_MOVE_SCATTER_STORE:
+    case TRMI_MOVE_SLICES:
         return ceil(log2(n)) * alpha + (n - 1) / n * bytes * beta;
     default:
         return fmin(n - 1, ceil(log2(n)) * 2) * alpha + bytes * beta;

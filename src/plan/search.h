@@ -36,6 +36,8 @@ typedef struct trmi_search_costs {
     bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
     double wire;        /* ... as so much of their bytes: 0.5 in 16 bits; 0 = 1 */
     bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
+    bool slices;        /* ranks have one copy of the parameters where a plan leaves all of them whole, and a slice of the
+                           optimiser each (trmi_shard_settle_slices), as data parallel has it */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
     double overhead;    /* seconds of every step beside all that */
@@ -78,6 +80,7 @@ typedef struct trmi_space_class {
     bool repeats;               /* ... of which the first may be made again there: */
     double *again, *saved;      /* [count] seconds, bytes */
     trmi_store_cost *stores;    /* [count][2]: as read, in parts */
+    trmi_store_cost *slices;    /* [count] whole, updated in slices; blocking INFINITY: a parameter is not whole */
     int32_t members;
 } trmi_space_class;
 
@@ -168,14 +171,19 @@ bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_sp
 
 typedef struct trmi_weights {
     double gradient, memory; /* w, lambda (seconds a byte) */
+    bool sliced;             /* of the plans that leave all parameters whole, which are then updated in slices */
 } trmi_weights;
+/* Is the plan one of those, and are they (costs.slices)? */
+bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
+/* Seconds of meeting before and after slices are updated. */
+double trmi_space_meetings(const trmi_space *space);
 
 /* Seconds (B + w G) and bytes of a node beside its neighbours, with parameters whole or in parts, its output kept or made
  * again. INFINITY: there is no such way. */
 typedef struct trmi_way {
     double seconds, bytes;
 } trmi_way;
-enum { TRMI_WAY_PARTS = 1, TRMI_WAY_AGAIN = 2, TRMI_WAYS = 4 };
+enum { TRMI_WAY_PARTS = 1, TRMI_WAY_AGAIN = 2, TRMI_WAYS = 4, TRMI_WAY_SLICED = 4 /* beside the others */ };
 trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy, int way, double gradient);
 
 /* The cheapest plan for given weights: least B + w G + lambda M.   *marginals (may be NULL): [nodes][strategies]
@@ -183,9 +191,9 @@ trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of
 trm_status trmi_space_solve(const trmi_space *space, const trmi_weights *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena, trm_error *err);
 /* Time (B + w G) against memory of all plans (plan/solve_front.h). limit 0: the whole curve, else the fastest plan within it.
- * *points: choices of out->points, in the arena. */
-trm_status trmi_space_front(const trmi_space *space, double gradient, double limit, trmi_arena *arena, trmi_front *out,
-                            trmi_choice **points, trm_error *err);
+ * Memory has no price in `weights`.   *points: choices of out->points, in the arena. */
+trm_status trmi_space_front(const trmi_space *space, const trmi_weights *weights, double limit, trmi_arena *arena,
+                            trmi_front *out, trmi_choice **points, trm_error *err);
 /* The same among the plans in which `node` has this strategy. */
 trm_status trmi_space_solve_with(const trmi_space *space, const trmi_weights *weights, int32_t node, int32_t strategy,
                                  trmi_choice *out, trmi_solution *solution, trm_error *err);

@@ -8,18 +8,18 @@
 static trm_status no_memory(trm_error *err) { return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan"); }
 
 /* [strategies][ways] of a class. */
-static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, double gradient, trmi_arena *arena) {
+static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c, const trmi_weights *w, trmi_arena *arena) {
     trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
         for (int k = 0; k < TRMI_WAYS; k++) {
-            trmi_way way = trmi_space_node_way(s, c, i, k, gradient);
+            trmi_way way = trmi_space_node_way(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w->gradient);
             list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
         }
     }
     return list;
 }
 
-static trm_status make_graph(const trmi_space *s, double gradient, trmi_arena *arena, trmi_front_graph *out, trm_error *err) {
+static trm_status make_graph(const trmi_space *s, const trmi_weights *w, trmi_arena *arena, trmi_front_graph *out, trm_error *err) {
     trmi_tradeoff **classes = trmi_arena_alloc(arena, ((size_t)s->classes_count + 1) * sizeof *classes);
     const trmi_tradeoff **nodes = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *nodes);
     int32_t *states = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *states);
@@ -28,7 +28,7 @@ static trm_status make_graph(const trmi_space *s, double gradient, trmi_arena *a
         return no_memory(err);
     }
     for (int64_t k = 0; k < s->classes_count; k++) {
-        classes[k] = ways_of(s, &s->classes[k], gradient, arena);
+        classes[k] = ways_of(s, &s->classes[k], w, arena);
         if (classes[k] == NULL) {
             return no_memory(err);
         }
@@ -46,12 +46,12 @@ static trm_status make_graph(const trmi_space *s, double gradient, trmi_arena *a
     return TRM_OK;
 }
 
-trm_status trmi_space_front(const trmi_space *s, double gradient, double limit, trmi_arena *arena, trmi_front *out,
-                            trmi_choice **points, trm_error *err) {
+trm_status trmi_space_front(const trmi_space *s, const trmi_weights *weights, double limit, trmi_arena *arena,
+                            trmi_front *out, trmi_choice **points, trm_error *err) {
     trmi_arena scratch = {0};
     trmi_front_graph graph;
     const trmi_front_options options = {.limit = limit};
-    trm_status status = make_graph(s, gradient, &scratch, &graph, err);
+    trm_status status = make_graph(s, weights, &scratch, &graph, err);
     status = status == TRM_OK ? trmi_front_solve(&graph, &options, arena, out, err) : status;
     if (status == TRM_OK) {
         *points = trmi_arena_alloc(arena, ((size_t)out->count + 1) * sizeof **points);

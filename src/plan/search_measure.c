@@ -30,6 +30,7 @@ typedef struct walk {
     trmi_measure *m;
     item *items;
     int64_t items_count, items_capacity;
+    bool sliced;         /* parameters are whole, and updated in slices */
     double now, updated; /* bytes of parameters that the optimiser walks over; less where gradients stay in factors */
     bool failed;
 } walk;
@@ -144,8 +145,9 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->weight_bytes += bytes;
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
-        w->updated += trained ? bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
-        w->m->slot_bytes += trained ? bytes * w->s->costs.slots : 0;
+        double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
+        w->updated += trained ? share * bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
+        w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
             w->m->kept_bytes += most_bytes(w, op->inputs[i], &read);
@@ -174,8 +176,10 @@ static void send_gradients(walk *w, int32_t node) {
             w->failed = true;
             return;
         }
+        seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1,
+                                                most_bytes(w, op->inputs[i], &made)) : seconds;
         item *it = &w->items[w->items_count++];
-        *it = (item){.move = TRMI_MOVE_GRADIENTS, .ready = w->now, .seconds = seconds,
+        *it = (item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS, .ready = w->now, .seconds = seconds,
                      .bytes = most_bytes(w, op->inputs[i], &made), .node = node};
         for (int32_t a = 0; a < w->s->mesh.axes; a++) {
             it->axes |= trmi_is_partial(made.at[a]) ? 1u << a : 0;
@@ -337,6 +341,11 @@ static trm_status run(walk *w, trm_error *err) {
     w->m->messages = (int32_t)w->items_count;
     fuse(w);
     play(w);
+    if (w->sliced) {
+        spend(w, &w->m->gather, (trmi_event){.kind = TRMI_EVENT_MOVE, .node = -1, .phase = TRMI_BACKWARD, .what = "parameters",
+                                             .move = TRMI_MOVE_ALL_REDUCE, .axes = (1u << w->s->mesh.axes) - 1,
+                                             .bytes = sizeof(float), .seconds = trmi_space_meetings(w->s)});
+    }
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
                                          .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated)});
     trmi_measure *m = w->m;
@@ -350,14 +359,14 @@ static trm_status run(walk *w, trm_error *err) {
 }
 
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out, trm_error *err) {
-    walk w = {.s = space, .choice = choice, .m = out};
+    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .m = out};
     return run(&w, err);
 }
 
 trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice, trmi_router *router,
                                trmi_timeline *timeline, trmi_measure *out, trm_error *err) {
     memset(timeline, 0, sizeof *timeline);
-    walk w = {.s = space, .choice = choice, .router = router, .timeline = timeline, .m = out};
+    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .router = router, .timeline = timeline, .m = out};
     return run(&w, err);
 }
 

@@ -31,7 +31,7 @@ static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *l
     return count;
 }
 
-static trm_status pick(const trmi_space *s, const trmi_found *found, const wish *list, int64_t total, int32_t wanted,
+static trm_status pick(const trmi_space *s, const trmi_weights *weights, const wish *list, int64_t total, int32_t wanted,
                        trmi_arena *arena, trmi_candidate *out, int32_t *count, trm_error *err) {
     double least = total > 0 ? (double)list[0].cost : 0, most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
     double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))), next = least * apart;
@@ -44,7 +44,7 @@ static trm_status pick(const trmi_space *s, const trmi_found *found, const wish 
         if (!trmi_choice_open(&c.choice, s, arena)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
         }
-        TRMI_TRY(trmi_space_solve_with(s, &found->weights, list[i].node, list[i].strategy, &c.choice, &solution, err));
+        TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice, &solution, err));
         TRMI_TRY(trmi_space_measure(s, &c.choice, &c.measure, err));
         out[(*count)++] = c;
         next = (double)list[i].cost * apart;
@@ -62,7 +62,8 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     if (!trmi_choice_open(&choice, s, arena)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
-    TRMI_TRY(trmi_space_solve(s, &found->weights, &choice, &solution, &marginals, arena, err));
+    const trmi_weights weights = {found->weights.gradient, found->weights.memory, false};
+    TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));
     for (int32_t n = 0; n < s->nodes_count; n++) {
         total += (size_t)trmi_space_class_of(s, n)->count;
     }
@@ -70,7 +71,7 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     if (list == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
-    trm_status status = pick(s, found, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
+    trm_status status = pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
     trmi_free(list);
     return status;
 }

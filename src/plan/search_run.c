@@ -2,6 +2,7 @@
  *
  *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
  *          least over all plans: bounds the step from below; its plan: a candidate
+ *          the same over the plans that leave all parameters whole, where those are updated in slices: the lesser bound counts
  *      the same within a limit, and the whole curve of time against memory: plan/solve_front.h */
 #include "plan/search.h"
 
@@ -14,6 +15,14 @@
 
 enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
 
+/* What is known of a kind of plans: none is faster. */
+typedef struct side {
+    double bound, additive, additive_bound;
+    trmi_weights weights;
+    trmi_solution solution;
+    trmi_bound limit;
+} side;
+
 typedef struct run {
     const trmi_space *s;
     const trmi_search_options *o;
@@ -21,6 +30,8 @@ typedef struct run {
     trmi_found *f;
     trmi_candidate pool[TRMI_CANDIDATES];
     int32_t pool_count;
+    side sides[2]; /* all plans; those that are updated in slices */
+    int sides_count;
     trm_error *err;
 } run;
 
@@ -64,14 +75,29 @@ static void weights_of(const run *r, double mu, double *factor, double *gradient
     *gradient = (1 - o + o * mu) / *factor;
 }
 
-/* What is the same in every plan. */
-static double beside(const trmi_space *s) { return s->costs.overhead + s->update_offset; }
+/* What is the same in every plan of a side. */
+static double beside(const run *r, int of) {
+    return r->s->costs.overhead + r->s->update_offset + (of == 1 ? trmi_space_meetings(r->s) : 0);
+}
 
-/* The least of all plans for one mu: a candidate, and a bound. */
-static trm_status solve(run *r, double mu) {
+/* Can every operator leave its parameters whole? */
+static bool has_slices(const trmi_space *s) {
+    bool can = s->costs.slices;
+    for (int64_t k = 0; can && k < s->classes_count; k++) {
+        can = false;
+        for (int32_t i = 0; i < s->classes[k].count; i++) {
+            can = can || s->classes[k].slices[i].blocking < INFINITY;
+        }
+    }
+    return can;
+}
+
+/* The least of all plans of a side for one mu: a candidate, and a bound. */
+static trm_status solve(run *r, double mu, int of) {
     double factor;
     int32_t place;
-    trmi_weights w = {.memory = 0};
+    side *d = &r->sides[of];
+    trmi_weights w = {.memory = 0, .sliced = of == 1};
     trmi_choice choice;
     weights_of(r, mu, &factor, &w.gradient);
     trmi_solution solution;
@@ -81,40 +107,52 @@ static trm_status solve(run *r, double mu) {
     TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
     r->f->solve_seconds += solution.seconds;
     r->f->solves++;
-    double bound = factor * (solution.lower_bound + beside(r->s));
+    double bound = factor * (solution.lower_bound + beside(r, of));
     TRMI_TRY(add(r, "search", &choice, &place));
-    if (bound > r->f->lower_bound) {
-        r->f->lower_bound = bound;
-        r->f->weights = w;
-        r->f->solution = solution;
-        r->f->additive = solution.objective;
-        r->f->additive_bound = solution.lower_bound;
+    if (bound > d->bound) {
+        *d = (side){bound, solution.objective, solution.lower_bound, w, solution, d->limit};
     }
     return TRM_OK;
 }
 
+/* No plan of either side is faster than the lesser bound. */
+static void settle_bound(run *r) {
+    const side *d = &r->sides[r->sides_count == 2 && r->sides[1].bound < r->sides[0].bound];
+    r->f->lower_bound = d->bound;
+    r->f->weights = d->weights;
+    r->f->solution = d->solution;
+    r->f->additive = d->additive;
+    r->f->additive_bound = d->additive_bound;
+    r->f->bound = d->limit;
+}
+
 /* ---- memory ---------------------------------------------------------------------------------------------- */
 
-/* The fastest plan within the limit; its time bounds all that fit. */
-static trm_status within(run *r, double mu) {
+/* The fastest plan of a side within the limit; its time bounds all that fit. */
+static trm_status within(run *r, double mu, int of) {
     double factor, gradient;
     trmi_front front;
     trmi_choice *points;
     int32_t place;
+    side *d = &r->sides[of];
     weights_of(r, mu, &factor, &gradient);
-    TRMI_TRY(trmi_space_front(r->s, gradient, r->o->memory_bytes, r->arena, &front, &points, r->err));
+    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    TRMI_TRY(trmi_space_front(r->s, &w, r->o->memory_bytes, r->arena, &front, &points, r->err));
     r->f->solves += front.solves;
     r->f->solve_seconds += front.seconds;
     TRMI_TRY(add(r, front.feasible ? "search" : "least memory", &points[0], &place));
-    if (!front.feasible && place >= 0) {
-        r->f->least_memory = r->pool[place];
+    if (!front.feasible) {
+        bool less = place >= 0 && (r->f->least_memory.choice.strategy == NULL ||
+                                   r->pool[place].measure.bytes < r->f->least_memory.measure.bytes);
+        r->f->least_memory = less ? r->pool[place] : r->f->least_memory;
+        d->bound = INFINITY;
         return TRM_OK;
     }
-    double bound = factor * (front.lower_bound + beside(r->s));
-    if (bound > r->f->lower_bound) {
-        r->f->lower_bound = bound;
-        r->f->weights = (trmi_weights){gradient, front.price};
-        r->f->bound = !front.binds ? TRMI_BOUND_FREE : front.open == 0 ? TRMI_BOUND_EXACT : TRMI_BOUND_LAGRANGE;
+    double bound = factor * (front.lower_bound + beside(r, of));
+    if (bound > d->bound) {
+        d->bound = bound;
+        d->weights = (trmi_weights){gradient, front.price, of == 1};
+        d->limit = !front.binds ? TRMI_BOUND_FREE : front.open == 0 ? TRMI_BOUND_EXACT : TRMI_BOUND_LAGRANGE;
     }
     return TRM_OK;
 }
@@ -143,23 +181,68 @@ static void frontier(run *r) {
     qsort(f->frontier, (size_t)f->frontier_count, sizeof f->frontier[0], by_memory);
 }
 
-/* The whole curve is found; of its points those are kept as candidates that lie apart in memory. */
-static trm_status trace_frontier(run *r, double mu) {
+/* The whole curve of a side is found; of its points those are kept as candidates that lie apart in memory. */
+static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     double factor, gradient;
     trmi_choice *points;
-    trmi_front *front = &r->f->front;
     weights_of(r, mu, &factor, &gradient);
-    TRMI_TRY(trmi_space_front(r->s, gradient, 0, r->arena, front, &points, r->err));
+    const trmi_weights w = {.gradient = gradient, .sliced = of == 1};
+    TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
     double most = front->points[0].memory, apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
     for (int32_t i = 0; i < front->count; i++) {
         int32_t place;
         if (front->points[i].memory <= next || i == front->count - 1) {
             TRMI_TRY(add(r, "frontier", &points[i], &place));
             next = front->points[i].memory / apart;
-            if (i == front->count - 1 && place >= 0) {
+            if (i == front->count - 1 && place >= 0 &&
+                (r->f->least_memory.choice.strategy == NULL || r->pool[place].measure.bytes < r->f->least_memory.measure.bytes)) {
                 r->f->least_memory = r->pool[place];
             }
         }
+    }
+    return TRM_OK;
+}
+
+static int by_time(const void *a, const void *b) {
+    const trmi_front_point *x = a, *y = b;
+    return (x->time > y->time) - (x->time < y->time);
+}
+
+/* Both curves as one: what no point of the other beats, least time first. */
+static void join(const run *r, trmi_front *front, trmi_front *other) {
+    double meetings = trmi_space_meetings(r->s), least = INFINITY;
+    trmi_front_point *all = trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
+    int32_t count = 0, kept = 0;
+    for (int32_t i = 0; all != NULL && i < front->count; i++) {
+        all[count++] = front->points[i];
+    }
+    for (int32_t i = 0; all != NULL && i < other->count; i++) {
+        all[count] = other->points[i];
+        all[count++].time += meetings;
+    }
+    qsort(all != NULL ? all : front->points, (size_t)count, sizeof *all, by_time);
+    for (int32_t i = 0; i < count; i++) {
+        if (all[i].memory < least) {
+            least = all[i].memory;
+            all[kept++] = all[i];
+        }
+    }
+    if (all != NULL) {
+        front->points = all;
+        front->count = kept;
+        front->least_memory = least;
+        front->slack = fmax(front->slack, other->slack);
+        front->open += other->open;
+        front->open_gap = fmax(front->open_gap, other->open_gap);
+    }
+}
+
+static trm_status trace_frontier(run *r, double mu) {
+    trmi_front sliced;
+    TRMI_TRY(trace_side(r, mu, 0, &r->f->front));
+    if (r->sides_count == 2) {
+        TRMI_TRY(trace_side(r, mu, 1, &sliced));
+        join(r, &r->f->front, &sliced);
     }
     return TRM_OK;
 }
@@ -170,10 +253,9 @@ static trm_status memory(run *r, bool sweep) {
         binds = binds || !r->pool[i].fits;
     }
     /* One mu binds where nothing overlaps; otherwise its ends and its middle. */
-    for (int i = 0; r->o->memory_bytes > 0 && binds && i < (sweep ? 3 : 1); i++) {
-        TRMI_TRY(within(r, sweep ? i / 2.0 : 0));
-        if (r->f->least_memory.choice.strategy != NULL) {
-            break;
+    for (int of = 0; r->o->memory_bytes > 0 && binds && of < r->sides_count; of++) {
+        for (int i = 0; i < (sweep ? 3 : 1) && r->sides[of].bound < INFINITY; i++) {
+            TRMI_TRY(within(r, sweep ? i / 2.0 : 0, of));
         }
     }
     return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
@@ -210,10 +292,13 @@ static trm_status propose(run *r) {
     int32_t place;
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
         bool sweep = r->s->costs.overlap > 0;
-        for (int i = 0; i < (sweep ? MU_STEPS : 1); i++) {
-            TRMI_TRY(solve(r, sweep ? (double)i / (MU_STEPS - 1) : 0));
+        for (int i = 0; i < r->sides_count * (sweep ? MU_STEPS : 1); i++) {
+            int of = i % r->sides_count, step = i / r->sides_count;
+            TRMI_TRY(solve(r, sweep ? (double)step / (MU_STEPS - 1) : 0, of));
         }
-        return memory(r, sweep);
+        TRMI_TRY(memory(r, sweep));
+        settle_bound(r);
+        return TRM_OK;
     }
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
@@ -255,18 +340,26 @@ static trm_status runners_up(run *r) {
     trmi_found *f = r->f;
     trmi_choice again;
     trmi_solution solution;
-    float **marginals;
+    float **marginals[2];
+    double least = INFINITY, extra[2] = {0, r->sides_count == 2 ? trmi_space_meetings(r->s) : 0};
     f->runners = trmi_arena_alloc(r->arena, ((size_t)r->s->nodes_count + 1) * sizeof *f->runners);
     if (f->runners == NULL || !trmi_choice_open(&again, r->s, r->arena)) {
         return no_memory(r);
     }
-    TRMI_TRY(trmi_space_solve(r->s, &f->weights, &again, &solution, &marginals, r->arena, r->err));
+    for (int of = 0; of < r->sides_count; of++) {
+        const trmi_weights w = {f->weights.gradient, f->weights.memory, of == 1};
+        TRMI_TRY(trmi_space_solve(r->s, &w, &again, &solution, &marginals[of], r->arena, r->err));
+        least = fmin(least, solution.objective + extra[of]);
+    }
     for (int32_t n = 0; n < r->s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(r->s, n);
         trmi_runner_up *u = &f->runners[n];
         *u = (trmi_runner_up){.strategy = -1, .price = INFINITY};
         for (int32_t i = 0; i < c->count; i++) {
-            double price = (double)marginals[n][i] - solution.objective;
+            double price = INFINITY;
+            for (int of = 0; of < r->sides_count; of++) {
+                price = fmin(price, (double)marginals[of][n][i] + extra[of] - least);
+            }
             if (i != f->best.choice.strategy[n] && price < u->price) {
                 *u = (trmi_runner_up){.strategy = i, .price = price};
             }
@@ -286,6 +379,7 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
     memset(out, 0, sizeof *out);
     *r = (run){.s = space, .o = options != NULL ? options : &plain, .arena = arena, .f = out, .err = err != NULL ? err : &own};
     out->weights.gradient = 1;
+    r->sides_count = has_slices(space) ? 2 : 1;
     trm_status status = propose(r);
     status = status == TRM_OK ? baselines(r) : status;
     if (status == TRM_OK) {

@@ -93,14 +93,23 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
     return TRM_OK;
 }
 
+bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
+    bool sliced = s->costs.slices;
+    for (int32_t n = 0; sliced && n < s->nodes_count; n++) {
+        sliced = !choice->parts[n] && trmi_space_class_of(s, n)->slices[choice->strategy[n]].blocking < INFINITY;
+    }
+    return sliced;
+}
+
 /* ---- weights -> cost graph -> choice ------------------------------------------------------------------- */
 
 trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way, double gradient) {
-    bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN;
-    if ((parts && !s->costs.shard_stores) || (again && !(c->repeats && c->saved[i] > 0))) {
+    bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN, sliced = way & TRMI_WAY_SLICED;
+    const trmi_store_cost *store = sliced ? &c->slices[i] : &c->stores[2 * i + parts];
+    if ((parts && (sliced || !s->costs.shard_stores)) || (again && !(c->repeats && c->saved[i] > 0)) ||
+        !(store->blocking < INFINITY)) {
         return (trmi_way){INFINITY, 0};
     }
-    const trmi_store_cost *store = &c->stores[2 * i + parts];
     return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking + gradient * store->gradient +
                           (again ? c->again[i] : 0),
                       store->bytes + c->kept[i] - (again ? c->saved[i] : 0)};
@@ -112,11 +121,11 @@ static double weigh(const trmi_way *way, const trmi_weights *w) {
 
 /* Parts, and again, only where they are cheaper. */
 static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i, const trmi_weights *w, double *cost) {
-    int best = 0;
-    trmi_way way = trmi_space_node_way(s, c, i, 0, w->gradient);
+    int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
+    trmi_way way = trmi_space_node_way(s, c, i, sliced, w->gradient);
     *cost = weigh(&way, w);
     for (int k = 1; k < TRMI_WAYS; k++) {
-        way = trmi_space_node_way(s, c, i, k, w->gradient);
+        way = trmi_space_node_way(s, c, i, k | sliced, w->gradient);
         double own = weigh(&way, w);
         best = own < *cost ? k : best;
         *cost = fmin(*cost, own);

@@ -236,6 +236,19 @@ static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_
     return bytes_of(s, value, made) * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE);
 }
 
+/* The same of a reduce-scatter to slices of the parameter, which lies whole on all ranks and whose gradient is summed over them. */
+static double slices_of(const trmi_space *s, double bytes) {
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    double small = trmi_space_bucket(s, TRMI_MOVE_SLICES, all, TRMI_SMALL_MESSAGE);
+    double large = trmi_space_bucket(s, TRMI_MOVE_SLICES, all, TRMI_LARGE_MESSAGE);
+    return s->costs.fuse ? bytes * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE)
+                         : trmi_space_bucket(s, TRMI_MOVE_SLICES, all, bytes);
+}
+
+double trmi_space_meetings(const trmi_space *s) {
+    return 2 * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, (1u << s->mesh.axes) - 1, sizeof(float));
+}
+
 double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter) {
     uint32_t axes = 0;
     for (int32_t i = 0; i < s->mesh.axes; i++) {
@@ -245,9 +258,22 @@ double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spre
                                       bytes_of(s, value, whole));
 }
 
-/* One parameter of an operator: both ways of storing it are added to `stores`. */
+/* Whole on every rank, its gradient, if it has one, a sum over all ranks that somebody must make. */
+static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi_spread *stored, const trmi_spread *made,
+                       double whole, trmi_store_cost *slices) {
+    double ranks = trmi_mesh_ranks(&s->mesh);
+    bool fits = !apart;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        fits = fits && stored->at[i] == TRMI_WHOLE && (!trained || made->at[i] == TRMI_PARTIAL_SUM);
+    }
+    slices->blocking += !fits ? INFINITY : trained ? s->update_byte * whole / ranks : 0;
+    slices->gradient += fits && trained ? slices_of(s, whole) : 0;
+    slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
+}
+
+/* One parameter of an operator: all ways of storing it are added to `stores` and `slices`. */
 static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, const trmi_strategy *strategy,
-                                trmi_store_cost stores[2]) {
+                                trmi_store_cost stores[2], trmi_store_cost *slices) {
     trmi_space *s = b->s;
     const trmi_value *v = trmi_input_of(s->graph, op, input);
     bool trained = trmi_maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable;
@@ -268,6 +294,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     stores[0].blocking += update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
+    add_slices(s, trained, apart, &stored, &made, whole, slices);
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* Parts are gathered before use, gradients brought to them by exchanges of the program: both block. */
         stores[1].blocking += trmi_space_store_move(s, op->inputs[input], &parts, &stored, false) +
@@ -319,7 +346,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
         if (op->inputs[k] != 0 && trmi_maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
-            TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i]));
+            TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i], &c->slices[i]));
         }
     }
     return TRM_OK;
@@ -341,9 +368,10 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
     c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
     c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
+    c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
     c->repeats = node->repeats;
     if (c->forward == NULL || c->backward == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
-        c->saved == NULL || c->stores == NULL) {
+        c->saved == NULL || c->stores == NULL || c->slices == NULL) {
         return no_memory(b->err);
     }
     for (int32_t i = 0; i < c->count; i++) {

@@ -137,7 +137,7 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_w
 static void no_other_plan_is_cheaper(void **state) {
     (void)state;
     net n = make_net(8, 6, 6, 40);
-    static const trmi_weights weights[] = {{1, 0}, {0, 0}, {3, 1e-9}, {1, 1e-7}};
+    static const trmi_weights weights[] = {{1, 0, false}, {0, 0, false}, {3, 1e-9, false}, {1, 1e-7, false}};
     for (int k = 0; k < 4; k++) {
         trmi_space *s = space_of(&n, k % 2 ? "2x2" : "3", 0, NULL);
         trmi_arena arena = {0};
@@ -279,13 +279,13 @@ static void limits_equal_brute_force(void **state) {
         trmi_choice *points, *point;
         double gradient = (double)(k % 4) / 2;
         assert_true(s->nodes_count <= 5);
-        CHECK_OK(trmi_space_front(s, gradient, 0, &arena, &curve, &points, &err), err);
+        CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, 0, &arena, &curve, &points, &err), err);
         double most = curve.points[0].memory, least = curve.least_memory, bests[2];
         const double limits_of[2] = {least + (most - least) * 0.15, least + (most - least) * 0.65};
         fastest_within(s, gradient, limits_of, bests);
         for (int i = 0; i < 2; i++) {
             double limit = limits_of[i], best = bests[i];
-            CHECK_OK(trmi_space_front(s, gradient, limit, &arena, &within, &point, &err), err);
+            CHECK_OK(trmi_space_front(s, &(trmi_weights){.gradient = gradient}, limit, &arena, &within, &point, &err), err);
             assert_true(within.feasible && within.points[0].memory <= limit * (1 + 1e-9));
             assert_true(within.lower_bound <= best * (1 + 1e-5));
             assert_true(within.points[0].time >= best * (1 - 1e-5));
@@ -310,6 +310,49 @@ static void limits_equal_brute_force(void **state) {
     }
     print_message("%d limits, %d proved; %d operators store in parts, %d are made again\n", limits, proved, parts, again);
     assert_true(proved > limits * 9 / 10 && parts > 20 && again > 20);
+}
+
+/* Ranks of one host have one copy of what a plan leaves whole: no plan of all strategies is faster than what the search
+ * finds, and its bound is the step, whichever kind is best. */
+static void plans_in_slices_equal_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4", "2x2"};
+    int sliced = 0, cut = 0, gained = 0;
+    for (uint64_t k = 0; k < 120; k++) {
+        net n = small_net(k);
+        trmi_space *s = space_of(&n, meshes[k % 4], 0, NULL);
+        trmi_arena arena = {0};
+        trmi_found f;
+        trmi_choice at;
+        trmi_measure m, before;
+        int32_t v;
+        double least = INFINITY;
+        assert_true(trmi_choice_open(&at, s, &arena));
+        assert_true(trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &at));
+        CHECK_OK(trmi_space_measure(s, &at, &before, &err), err);
+        s->costs.slices = true;
+        CHECK_OK(trmi_space_measure(s, &at, &m, &err), err);
+        gained += trmi_choice_sliced(s, &at) && m.update < before.update && m.slot_bytes < before.slot_bytes;
+        CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+        memset(at.strategy, 0, (size_t)s->nodes_count * sizeof *at.strategy);
+        do {
+            CHECK_OK(trmi_space_measure(s, &at, &m, &err), err);
+            least = fmin(least, m.step);
+            for (v = 0; v < s->nodes_count && ++at.strategy[v] == trmi_space_class_of(s, v)->count; v++) {
+                at.strategy[v] = 0;
+            }
+        } while (v < s->nodes_count);
+        assert_true(f.objective <= least * (1 + 1e-6) && f.lower_bound <= f.objective);
+        /* Where slices cost more than they save, plans with whole parameters are bounded as if they could do without. */
+        assert_true(f.objective - f.lower_bound <= trmi_space_meetings(s) + 1e-3 * f.objective);
+        sliced += trmi_choice_sliced(s, &f.best.choice);
+        cut += !trmi_choice_sliced(s, &f.best.choice);
+        trmi_arena_free(&arena);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+    print_message("%d best in slices, %d not; data parallel gains in %d\n", sliced, cut, gained);
+    assert_true(sliced > 5 && cut > 5 && gained > 60);
 }
 
 static void never_slower_than_data_parallel(void **state) {
@@ -499,6 +542,7 @@ int main(void) {
         cmocka_unit_test(no_other_plan_is_cheaper),
         cmocka_unit_test(equal_to_brute_force),
         cmocka_unit_test(limits_equal_brute_force),
+        cmocka_unit_test(plans_in_slices_equal_brute_force),
         cmocka_unit_test(never_slower_than_data_parallel),
         cmocka_unit_test(an_axis_more_is_never_slower),
         cmocka_unit_test(memory_limits_are_kept_and_bounded),

@@ -16,7 +16,7 @@
 
 static const char *const move_names[TRMI_MOVES] = {"local",          "all-reduce", "all-gather",
                                                    "reduce-scatter", "all-to-all", "exchange",
-                                                   "all-reduce",     "all-gather", "reduce-scatter"};
+                                                   "all-reduce",     "all-gather", "reduce-scatter", "reduce-scatter"};
 const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_names[move] : "?"; }
 
 /* ---- prices ------------------------------------------------------------------------------------------ */
@@ -42,6 +42,7 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     case TRMI_MOVE_REDUCE_SCATTER:
     case TRMI_MOVE_GATHER_STORE:
     case TRMI_MOVE_SCATTER_STORE:
+    case TRMI_MOVE_SLICES:
         return (n - 1) * alpha + (n - 1) / n * bytes * beta;
     case TRMI_MOVE_ALL_TO_ALL:
     case TRMI_MOVE_EXCHANGE:

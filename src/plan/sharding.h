@@ -109,6 +109,7 @@ typedef enum trmi_move {
     TRMI_MOVE_GRADIENTS,      /* an all-reduce of a bucket of gradients, in memory that peers reach */
     TRMI_MOVE_GATHER_STORE,   /* all-gather of a parameter that is stored in parts: bytes of the result */
     TRMI_MOVE_SCATTER_STORE,  /* reduce-scatter of its gradient: bytes of what each rank holds before */
+    TRMI_MOVE_SLICES,         /* a reduce-scatter of a bucket of gradients, in memory that peers reach */
     TRMI_MOVES
 } trmi_move;
 const char *trmi_move_name(trmi_move move); /* "all-gather" */

@@ -301,6 +301,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c), .exact = strict,
+                                           .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .split = !many              ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};

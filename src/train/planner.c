@@ -117,6 +117,10 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     if (status == TRM_OK) {
         *bytes = (double)trmi_program_resident(program, p->slots, p->ranks, false);
         *bytes += p->model.accumulate > 1 ? (double)trmi_program_arena_resident(program, TRMI_ARENA_GRAD, p->ranks > 1) : 0;
+        if (trmi_choice_sliced(space, choice)) {
+            size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM]; /* a slice of it is touched */
+            *bytes -= (double)(trmi_map_resident(slot) - trmi_map_resident(slot / (size_t)p->ranks)) * p->slots;
+        }
         double wire = trmi_wire_part(p->model.parallel.wire); /* packed gradients have memory of their own */
         *bytes += wire < 1 ? wire * (double)program->arena_bytes[TRMI_ARENA_GRAD] : 0;
     }
@@ -134,6 +138,11 @@ static void settle_factor(trm_planner *p) {
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
 }
 
+/* On one host, as a job of these ranks would have it (exec/shard.h). */
+static bool has_slices(const trm_planner *p) {
+    return p->options.links == NULL && p->options.hosts <= 1 && p->ranks > 1 && p->model.precision == TRM_PRECISION_FP32;
+}
+
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
                               trm_error *err) {
     trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
@@ -149,7 +158,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .overhead = p->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};

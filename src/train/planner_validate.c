@@ -111,7 +111,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         const trm_exec_options options = {.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
                                           .precision = model->precision, .threads = model->threads, .seed = 1,
                                           .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
-                                          .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .wire = model->parallel.wire,
+                                          .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .shard_optimizer = true, .wire = model->parallel.wire,
                                                        .sync_batch_norm = model->parallel.sync_batch_norm}};
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }

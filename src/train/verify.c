@@ -134,6 +134,7 @@ static trm_status settle(const trm_model_options *given, trm_model_options *spli
         split->parallel.own_samples = false; /* whole batches, as one device needs them */
         split->context = NULL;
     }
+    split->parallel.shard_optimizer = false; /* whole gradients, to look at */
     trm_comm *comm = split->parallel.comm;
     if (comm == NULL || trm_comm_size(comm) < 2 || split->parallel.split == TRM_SPLIT_NONE) {
         return TRMI_FAIL(err, TRM_INVALID, "verify holds a split job against one device: at least 2 ranks and a split "
