@@ -56,7 +56,7 @@ pinned="$cut --plan $dir/samples"
 }
 # Bytes of the chosen plan would not tell: with cheaper gradients another place of parameters may be best.
 expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --wire bf16 --json
-holds "$(number data_parallel_seconds "$dir/out") < 0.95 * $data" "gradients in 16 bits"
+holds "$(number data_parallel_seconds "$dir/out") < 0.99 * $data" "gradients in 16 bits" # of slices: a small part of the step
 holds "$(number norm_seconds "$dir/joined") > 0 && $(number norm_seconds "$dir/local") == 0" "statistics of norms"
 holds "$(number data_parallel_seconds "$dir/local") < $(number data_parallel_seconds "$dir/joined")" "local norms are cheaper"
 holds "$(number utilisation "$dir/joined") > 0 && $(number utilisation "$dir/joined") < 1 && $(number model_flops "$dir/joined") > 1e9" "utilisation"
