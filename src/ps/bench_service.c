@@ -240,34 +240,57 @@ static trm_status measure_service(service *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* How much of a link's rate rows get: large pulls and pushes, bytes both ways counted. */
-static trm_status measure_bytes(service *s, trm_error *err) {
-    double rate[2][TRMI_BENCH_REPEATS_MAX];
-    int32_t repeats = 9;
-    uint64_t *keys = trmi_alloc(LOOKUPS * sizeof *keys);
-    if (keys == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
-    }
-    trm_status status = TRM_OK;
-    for (int32_t r = 0; r < repeats && status == TRM_OK; r++) {
-        for (int64_t i = 0; i < LOOKUPS; i++) { /* all distinct: nothing is saved */
-            keys[i] = (uint64_t)((i + r * LOOKUPS) % s->rows);
+/* A batch of Criteo's shape whose keys are all distinct: nothing is saved. */
+static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number, bool push,
+                               trm_error *err) {
+    trm_ps_batch_clear(batch);
+    for (int64_t f = 0; f < FIELDS; f++) {
+        for (int64_t i = 0; i < BATCH; i++) {
+            keys[f * BATCH + i] = (uint64_t)((i + number * BATCH) % s->rows);
         }
-        int64_t count = trmi_min_i64(LOOKUPS, s->rows);
+        TRMI_TRY(trm_ps_batch_add(batch, s->tables[f], keys + f * BATCH, BATCH, push ? NULL : s->out + f * BATCH * WIDTH,
+                                  push ? s->gradients + f * BATCH * WIDTH : NULL, err));
+    }
+    return TRM_OK;
+}
+
+/* `count` pulls, one asked for while the one before is waited for, as a worker does that computes meanwhile. */
+static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_t *const keys[2], int64_t count,
+                             trm_error *err) {
+    for (int64_t n = 0; n <= count; n++) {
+        if (n < count) {
+            TRMI_TRY(add_distinct(s, batches[n % 2], keys[n % 2], n, false, err));
+            TRMI_TRY(trm_ps_pull_start(batches[n % 2], err));
+        }
+        if (n > 0) {
+            TRMI_TRY(trm_ps_pull_wait(batches[(n - 1) % 2], err));
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status push_ahead(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t count, trm_error *err) {
+    for (int64_t n = 0; n < count; n++) {
+        TRMI_TRY(add_distinct(s, batch, keys, n, true, err));
+        TRMI_TRY(trm_ps_push(batch, NULL, err));
+    }
+    return trm_ps_flush(s->client, err);
+}
+
+/* How much of a link's rate rows get; what goes the longer way is counted. */
+static trm_status measure_bytes(service *s, trm_error *err) {
+    enum { AHEAD = 10, ROUNDS = 9 };
+    double rate[2][ROUNDS];
+    trm_ps_batch *batches[2] = {s->batch, NULL};
+    uint64_t *keys[2] = {trmi_alloc(LOOKUPS * sizeof(uint64_t)), trmi_alloc(LOOKUPS * sizeof(uint64_t))};
+    trm_status status = keys[0] == NULL || keys[1] == NULL ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
+                                                           : trm_ps_batch_create(s->client, &batches[1], err);
+    for (int32_t r = 0; r < ROUNDS && status == TRM_OK; r++) {
         trm_ps_client_stats before, after;
         for (int push = 0; push < 2 && status == TRM_OK; push++) {
             trm_ps_client_get_stats(s->client, &before);
-            trm_ps_batch_clear(s->batch);
             double at = trmi_os_now();
-            status = trm_ps_batch_add(s->batch, s->tables[0], keys, count, push ? NULL : s->out,
-                                      push ? s->gradients : NULL, err);
-            if (status == TRM_OK && !push) {
-                status = trm_ps_pull_start(s->batch, err);
-                status = status == TRM_OK ? trm_ps_pull_wait(s->batch, err) : status;
-            } else if (status == TRM_OK) {
-                status = trm_ps_push(s->batch, NULL, err);
-                status = status == TRM_OK ? trm_ps_flush(s->client, err) : status;
-            }
+            status = push ? push_ahead(s, batches[0], keys[0], AHEAD, err) : pull_ahead(s, batches, keys, AHEAD, err);
             double seconds = trmi_os_now() - at;
             trm_ps_client_get_stats(s->client, &after);
             int64_t sent = after.bytes_sent - before.bytes_sent;
@@ -275,10 +298,12 @@ static trm_status measure_bytes(service *s, trm_error *err) {
             rate[push][r] = (double)(push ? sent : received) / seconds * 1e-9;
         }
     }
-    trmi_free(keys);
+    trm_ps_batch_destroy(batches[1]);
+    trmi_free(keys[0]);
+    trmi_free(keys[1]);
     TRMI_TRY(status);
-    trmi_bench_sorted(&s->say, "wire.pull", "GB/s", rate[0], repeats);
-    trmi_bench_sorted(&s->say, "wire.push", "GB/s", rate[1], repeats);
+    trmi_bench_sorted(&s->say, "wire.pull", "GB/s", rate[0], ROUNDS);
+    trmi_bench_sorted(&s->say, "wire.push", "GB/s", rate[1], ROUNDS);
     return TRM_OK;
 }
 

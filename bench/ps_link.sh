@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# A worker and its server in two network namespaces joined by a veth pair: what of the link rows get, pulled and pushed,
+# beside a plain TCP stream each way, in turns in one run. The link is as fast as the CPUs make it, and then of RATE
+# (tc tbf; 10gbit), as a network card's would be. Needs root, ip, tc. Usage: bench/ps_link.sh [BUILD_DIR] [ROUNDS] [RATE...]
+# Not under real-time priority: the kernel thread that delivers packets would starve.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=${1:-$root/build/release} rounds=${2:-3}
+shift $(($# < 2 ? $# : 2))
+[ $# -gt 0 ] || set -- none 10gbit
+work=$(mktemp -d)
+a=trireme-a-$$ b=trireme-b-$$
+cleanup() { ip netns del "$a" 2>/dev/null; ip netns del "$b" 2>/dev/null; rm -rf "$work"; }
+trap cleanup EXIT
+trap "exit 143" TERM INT HUP
+ip netns add "$a" && ip netns add "$b" || { echo "ps_link.sh: no network namespaces here" >&2; exit 77; }
+ip link add ta$$ netns "$a" type veth peer name tb$$ netns "$b" || exit 77
+ip -n "$a" addr add 10.99.1.1/24 dev ta$$ && ip -n "$b" addr add 10.99.1.2/24 dev tb$$
+ip -n "$a" link set ta$$ up; ip -n "$b" link set tb$$ up; ip -n "$a" link set lo up; ip -n "$b" link set lo up
+cc -O2 "$root/bench/stream.c" -o "$work/stream" || exit 1
+head -c 32 /dev/urandom > "$work/token"
+chmod 600 "$work/token"
+sleep 1 # both ends are up
+
+stream() { # FROM TO ADDRESS MEGABYTES
+    ip netns exec "$2" "$work/stream" receive "$3" 7100 > "$work/rate" &
+    local receiver=$!
+    ip netns exec "$1" "$work/stream" send "$3" 7100 "$4"
+    wait $receiver
+    cat "$work/rate"
+}
+rows() { # prints pull and push in GB/s
+    ip netns exec "$a" "$build/trireme" bench ps --listen 10.99.1.1:7200 --token-file "$work/token" --quiet &
+    local server=$!
+    sleep 0.5
+    ip netns exec "$b" "$build/trireme" bench ps --connect 10.99.1.1:7200 --token-file "$work/token" --rows 2000000 --tcp-only --json > "$work/rows"
+    wait $server
+    awk -F'[:,}]' '/"wire.pull"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) pull = $(i+1) }
+        /"wire.push"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) push = $(i+1) } END { print pull, push }' "$work/rows"
+}
+for rate; do
+    megabytes=3000
+    if [ "$rate" != none ]; then
+        megabytes=1000
+        ip netns exec "$a" tc qdisc replace dev ta$$ root tbf rate "$rate" burst 4mb limit 64mb
+        ip netns exec "$b" tc qdisc replace dev tb$$ root tbf rate "$rate" burst 4mb limit 64mb
+    fi
+    for ((round = 0; round < rounds; round++)); do
+        read -r pull push < <(rows)
+        down=$(stream "$a" "$b" 10.99.1.2 $megabytes) up=$(stream "$b" "$a" 10.99.1.1 $megabytes)
+        awk -v r="$rate" -v pull="$pull" -v push="$push" -v down="$down" -v up="$up" 'BEGIN {
+            printf "link %s: a stream %.2f and %.2f GB/s; pulls %.2f GB/s, %.2f of it; pushes %.2f GB/s, %.2f of it\n",
+                   r, down, up, pull, pull / down, push, push / up }'
+    done
+done
