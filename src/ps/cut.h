@@ -55,12 +55,18 @@ typedef struct trmi_cut_filter {
     void *context;
 } trmi_cut_filter;
 
+typedef enum trmi_cut_use {
+    TRMI_CUT_LOAD,         /* checked, then loaded */
+    TRMI_CUT_VERIFY,       /* checked, nothing is changed */
+    TRMI_CUT_LOAD_VERIFIED /* loaded; the caller has had it checked. Each block still is, before it is used. */
+} trmi_cut_use;
+
 /* Loads a file into a shard: tables it lacks are made, rows that the filter wants are put, windows
  * and counters taken over. A full file wants an empty shard; differential ones follow in their
- * order. With `verify_only` the whole file is checked and nothing changed. `digest` is that of the
- * manifest.   errors  IO, CORRUPT (block and offset), NOMEM, INVALID (another table) */
+ * order. `digest` is that of the manifest.   errors  IO, CORRUPT (block and offset), NOMEM, INVALID
+ * (another table)   thread  one for each shard */
 trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
-                         const trmi_cut_filter *filter, bool verify_only, int64_t *rows,
+                         const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
                          trm_error *err);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct reader {
     trmi_mapping map;
     size_t at;
     uint32_t blocks, cut, shards;
+    bool fresh; /* the first full file: no row of it is there yet */
     trmi_block block;
     const uint8_t *body;
 } reader;
@@ -113,7 +114,7 @@ static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_cut_filter 
             return bad_block(r, "a dead row among rows", err);
         }
         if (filter->wants(filter->context, r->block.table, head.key)) {
-            *rows += trmi_row_table_restore(table, from);
+            *rows += trmi_row_table_restore(table, from, r->fresh);
         }
     }
     return TRM_OK;
@@ -206,6 +207,7 @@ static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     shard->tick = head.tick;
     shard->clock = head.clock;
     r->cut = head.cut;
+    r->fresh = !head.differential && shard->table_count == 0;
     r->shards = head.shards;
     return TRM_OK;
 }
@@ -266,12 +268,12 @@ static trm_status verify(reader *r, uint64_t digest, trm_error *err) {
 }
 
 trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
-                         const trmi_cut_filter *filter, bool verify_only, int64_t *rows,
+                         const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
                          trm_error *err) {
     reader r = {.path = path};
     TRMI_TRY(trmi_os_map(path, &r.map, err));
-    trm_status status = verify(&r, digest, err);
-    while (status == TRM_OK && !verify_only) {
+    trm_status status = use == TRMI_CUT_LOAD_VERIFIED ? TRM_OK : verify(&r, digest, err);
+    while (status == TRM_OK && use != TRMI_CUT_VERIFY) {
         status = next_block(&r, err);
         if (status == TRM_OK) {
             status = load_block(&r, shard, filter, rows, err);

@@ -68,7 +68,7 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *
         int64_t rows = 0;
         snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->cut,
                  (int)server, (int)shard, m->differential ? "delta" : "full");
-        TRMI_TRY(trmi_cut_load(to, path, strtoull(digest, NULL, 16), &filter, false, &rows, err));
+        TRMI_TRY(trmi_cut_load(to, path, strtoull(digest, NULL, 16), &filter, TRMI_CUT_LOAD, &rows, err));
     }
     return TRM_OK;
 }

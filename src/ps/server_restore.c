@@ -23,6 +23,7 @@
 #include <jansson.h>
 
 enum { MANIFEST_BYTES_MAX = 64 << 20, CHAIN_MAX = 100000 };
+static const uint32_t all_shards = UINT32_MAX;
 
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
                    size_t size) {
@@ -69,11 +70,10 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
 /* ---- manifests
  * ---------------------------------------------------------------------------------------- */
 
-/* Calls for the files that this server needs: its own if the job has the same form, else all. */
-static trm_status each_file(trm_ps_server *server, const trmi_manifest *m,
-                            trm_status (*use)(trm_ps_server *server, const trmi_manifest *m,
-                                              const char *path, uint64_t digest, int64_t shard,
-                                              trm_error *err),
+/* Calls for the files that shard `into` of this server needs: its own if the job has the same form, else all. */
+static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint32_t into,
+                            trm_status (*use)(trm_ps_server *server, uint32_t into,
+                                              const char *path, uint64_t digest, trm_error *err),
                             trm_error *err) {
     bool same = m->servers == (uint32_t)server->options.servers && m->shards == server->shards;
     json_t *files = json_object_get(m->root, "files"), *file;
@@ -87,7 +87,7 @@ static trm_status each_file(trm_ps_server *server, const trmi_manifest *m,
             from < 0 || from >= m->servers || shard < 0 || shard >= m->shards) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
         }
-        if (same && from != server->options.server) {
+        if (same && (from != server->options.server || (into != all_shards && shard != into))) {
             continue;
         }
         snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", server->folder, m->cut,
@@ -96,16 +96,15 @@ static trm_status each_file(trm_ps_server *server, const trmi_manifest *m,
         if (*end != '\0' || end == digest) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu: digest '%.40s'", m->path, i, digest);
         }
-        TRMI_TRY(use(server, m, path, value, same ? (int64_t)shard : -1, err));
+        TRMI_TRY(use(server, into, path, value, err));
     }
     return TRM_OK;
 }
 
-static trm_status verify_file(trm_ps_server *server, const trmi_manifest *m, const char *path,
-                              uint64_t digest, int64_t shard, trm_error *err) {
-    (void)m;
-    (void)shard;
-    return trmi_cut_load(server->runners[0].shard, path, digest, NULL, true, NULL, err);
+static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
+                              trm_error *err) {
+    (void)into;
+    return trmi_cut_load(server->runners[0].shard, path, digest, NULL, TRMI_CUT_VERIFY, NULL, err);
 }
 
 static bool wants_mine(void *context, uint32_t table, uint64_t key) {
@@ -116,18 +115,12 @@ static bool wants_mine(void *context, uint32_t table, uint64_t key) {
                runner->shard->number;
 }
 
-static trm_status load_file(trm_ps_server *server, const trmi_manifest *m, const char *path,
-                            uint64_t digest, int64_t shard, trm_error *err) {
-    (void)m;
-    for (uint32_t s = 0; s < server->shards; s++) {
-        trmi_cut_filter filter = {wants_mine, &server->runners[s]};
-        int64_t rows = 0;
-        if (shard < 0 || shard == (int64_t)s) {
-            TRMI_TRY(
-                trmi_cut_load(server->runners[s].shard, path, digest, &filter, false, &rows, err));
-        }
-    }
-    return TRM_OK;
+static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
+                            trm_error *err) {
+    trmi_runner *runner = &server->runners[into];
+    const trmi_cut_filter filter = {wants_mine, runner};
+    int64_t rows = 0;
+    return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
 }
 
 /* The manifests of a cut, back to its full one; newest first. */
@@ -151,7 +144,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_manifest 
             break;
         }
         ++*count;
-        status = each_file(server, &chain[*count - 1], verify_file, err);
+        status = each_file(server, &chain[*count - 1], all_shards, verify_file, err);
         if (status != TRM_OK || !chain[*count - 1].differential) {
             break;
         }
@@ -167,13 +160,54 @@ static void free_chain(trmi_manifest *chain, uint32_t count) {
     free(chain);
 }
 
+/* One shard's part of a chain, and the thread that loads it. */
+typedef struct loading {
+    trm_ps_server *server;
+    const trmi_manifest *chain;
+    uint32_t count, into;
+    pthread_t thread;
+    bool apart; /* the thread runs */
+    trm_status status;
+    trm_error err;
+} loading;
+
+static void *load_shard(void *context) {
+    loading *l = context;
+    for (uint32_t i = l->count; l->status == TRM_OK && i-- > 0;) {
+        l->status = each_file(l->server, &l->chain[i], l->into, load_file, &l->err);
+    }
+    return NULL;
+}
+
+/* All shards at once. */
+static trm_status load_shards(trm_ps_server *server, const trmi_manifest *chain, uint32_t count, trm_error *err) {
+    loading *shards = trmi_alloc(server->shards * sizeof *shards);
+    trm_status status = shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards) : TRM_OK;
+    for (uint32_t s = 0; status == TRM_OK && s < server->shards; s++) {
+        shards[s] = (loading){.server = server, .chain = chain, .count = count, .into = s};
+        shards[s].apart = s + 1 < server->shards && pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
+        if (!shards[s].apart) {
+            load_shard(&shards[s]);
+        }
+    }
+    for (uint32_t s = 0; shards != NULL && s < server->shards; s++) {
+        if (shards[s].apart) {
+            pthread_join(shards[s].thread, NULL);
+        }
+        if (status == TRM_OK && shards[s].status != TRM_OK) {
+            status = shards[s].status;
+            *err = shards[s].err;
+        }
+    }
+    trmi_free(shards);
+    return status;
+}
+
 static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
     trmi_manifest *chain;
     uint32_t count;
     trm_status status = read_chain(server, cut, &chain, &count, err);
-    for (uint32_t i = count; status == TRM_OK && i-- > 0;) {
-        status = each_file(server, &chain[i], load_file, err);
-    }
+    status = status == TRM_OK ? load_shards(server, chain, count, err) : status;
     if (status == TRM_OK) {
         server->last_cut = cut;
         server->full_cut = chain[count - 1].cut;

@@ -295,7 +295,7 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
             trmi_shard_destroy(loaded);
             loaded = make_shard(1 << 26, 0);
         }
-        CHECK_OK(trmi_cut_load(loaded, file, f.file.digest, &everything, false, &rows, &err), err);
+        CHECK_OK(trmi_cut_load(loaded, file, f.file.digest, &everything, TRMI_CUT_LOAD, &rows, &err), err);
         assert_int_equal(rows, f.file.rows);
         assert_same_rows(twin, loaded);
         trmi_shard_destroy(twin);
@@ -337,7 +337,7 @@ static void damaged_files_never_load(void **state) {
         CHECK_OK(trmi_os_replace_file(NULL, path, bytes, length, &err), err);
         bytes[at] = kept;
         trmi_shard *fresh = make_shard(1 << 26, 0);
-        assert_int_equal(trmi_cut_load(fresh, path, f.file.digest, &everything, true, &rows, &err),
+        assert_int_equal(trmi_cut_load(fresh, path, f.file.digest, &everything, TRMI_CUT_VERIFY, &rows, &err),
                          TRM_CORRUPT);
         /* The block is named, unless the damage is in padding. */
         assert_true(strstr(err.message, "block") != NULL ||
@@ -401,7 +401,7 @@ static trm_status load_changed(const uint8_t *file, size_t size, changer change,
     snprintf(path, sizeof path, "%s", in_folder("changed"));
     size_t bytes = rewrite(file, size, change, changed);
     CHECK_OK(trmi_os_replace_file(NULL, path, changed, bytes, err), *err);
-    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything, false, &rows, err);
+    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything, TRMI_CUT_LOAD, &rows, err);
     trmi_free(changed);
     return status;
 }

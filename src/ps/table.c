@@ -376,10 +376,12 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
 /* ---- restoring ----------------------------------------------------------------------------------
  */
 
-bool trmi_row_table_restore(trmi_row_table *table, const void *record) {
+bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh) {
     trmi_row_header header;
     memcpy(&header, (const char *)record + table->layout.header_offset, sizeof header);
-    trmi_row_table_remove(table, header.key);
+    if (!fresh) {
+        trmi_row_table_remove(table, header.key);
+    }
     char *to = trmi_row_table_keep_cap(table, header.last_tick)
                    ? trmi_row_table_take_row(table, header.key, header.last_tick)
                    : NULL;

@@ -89,8 +89,9 @@ trm_status trmi_row_table_read(trmi_row_table *table, const uint64_t *keys, int6
 trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
                                  trm_dtype dtype, const void *gradients, const trmi_tick *tick,
                                  trm_error *err);
-/* A whole record from a file (layout->record_bytes); replaces the key's row. False: no room. */
-bool trmi_row_table_restore(trmi_row_table *table, const void *record);
+/* A whole record from a file (layout->record_bytes); replaces the key's row, unless it is known that
+ * there is none (`fresh`). False: no room. */
+bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh);
 bool trmi_row_table_remove(trmi_row_table *table, uint64_t key);
 /* Copies the row of a key (values and slots as float32; either may be NULL). False if absent. */
 bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info, float *values,
