@@ -173,7 +173,6 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
         {TRMI_CONTEXT_LOSS_REPEATED_MEAN, "true", "what several ranks compute alike counts once"},
         {TRMI_CONTEXT_ENABLE_ALLTOALL, "true", "layouts change by the cheapest route, all-to-all among them"},
         {TRMI_CONTEXT_GRADIENTS_MEAN, "true", "gradients are one device's with the whole batch"},
-        {TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER, "false", "a parameter's optimiser state is cut as the plan cuts the parameter"},
         {TRMI_CONTEXT_DETERMINISTIC_BLOCK, NULL, "strict needs no blocks there"}};
     if (!is_split(mode_of(c))) {
         return TRM_OK;

@@ -132,8 +132,7 @@ static void options_that_exclude_each_other_are_named(void **state) {
     refused(TRM_UNSUPPORTED, "plans name operators");
     static const char *const unlike[][3] = {{"gradients_mean", "false", "one device's"},
                                             {"loss_repeated_mean", "false", "counts once"},
-                                            {"enable_alltoall", "false", "cheapest route"},
-                                            {"enable_parallel_optimizer", "true", "as the plan cuts"}};
+                                            {"enable_alltoall", "false", "cheapest route"}};
     for (size_t i = 0; i < sizeof unlike / sizeof unlike[0]; i++) {
         trm_context_reset(context);
         set("parallel_mode", i % 2 == 0 ? "semi_auto_parallel" : "auto_parallel");
