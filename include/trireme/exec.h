@@ -325,12 +325,14 @@ typedef struct trm_step_profile {
     int32_t same; /* equal operators (kind, shapes, layout) in the program, this one included */
     int32_t first_same; /* index of the first of them */
 } trm_step_profile;
-/* With `beside` (NULL: nothing) the machine is sampled after each run of the program, its arithmetic also between
+/* With `step_seconds` (NULL: not) the optimiser runs behind each run of the program, at learning rate 0, so that only its
+ * slots change; it is the last of the list, kind "optimizer", and *step_seconds is the median of all together.
+ * With `beside` (NULL: nothing) the machine is sampled after each run of the program, its arithmetic also between
  * operators twenty times a second, so that both meet the same clock and the same neighbours.
  *   owns  *out belongs to the exec, valid until the next call */
 TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside,
                                                  const trm_step_profile **out, int32_t *count,
-                                                 trm_error *err);
+                                                 double *step_seconds, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -103,4 +103,8 @@ void trmi_exec_use_threads(const trm_exec *exec);
 /* The loss of this rank's last forward. */
 float trmi_exec_own_loss(const trm_exec *exec);
 
+static inline const char *trmi_step_kind_name(const trmi_step *step) {
+    return step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name : "reorder";
+}
+
 #endif

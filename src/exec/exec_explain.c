@@ -1,6 +1,5 @@
 /* The program as people and scripts read it. */
 #include "exec/exec.h"
-#include "exec/peak.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -57,15 +56,11 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
     }
 }
 
-static const char *kind_of(const trmi_step *step) {
-    return step->kind == TRMI_STEP_OP ? trmi_op_table[step->op_kind]->name : "reorder";
-}
-
 static void step_json(const trm_exec *exec, const trmi_step *step, trmi_text *text) {
     const trm_program *p = exec->program;
     trmi_text_printf(text, "{\"name\":");
     trmi_text_json_string(text, step->name);
-    trmi_text_printf(text, ",\"kind\":\"%s\",\"phase\":\"%s\"", kind_of(step),
+    trmi_text_printf(text, ",\"kind\":\"%s\",\"phase\":\"%s\"", trmi_step_kind_name(step),
                      step->phase == TRMI_FORWARD ? "forward" : "backward");
     if (step->outputs[0] != 0) {
         const trmi_buffer *b = &p->buffers[step->outputs[0]];
@@ -127,7 +122,7 @@ static void explain_text(const trm_exec *exec, const trm_exec_info *info, trmi_t
             trm_shape_format(&b->shape, shape, sizeof shape);
         }
         trmi_text_printf(text, "%-4d %-34s %-20s %-10s %-24s %-9s %-14s %9.3f %9.2f %9.1f%s%s\n", i,
-                         step->name, kind_of(step),
+                         step->name, trmi_step_kind_name(step),
                          step->phase == TRMI_FORWARD ? "forward" : "backward", shape,
                          step->outputs[0] != 0 ? trm_dtype_name(b->dtype) : "-",
                          step->outputs[0] != 0 ? trmi_layout_name(b->layout) : "-",
@@ -163,135 +158,4 @@ char *trm_exec_explain(const trm_exec *exec, bool json) {
         return NULL;
     }
     return text.data;
-}
-
-/* ---- profile -------------------------------------------------------------------------------------- */
-
-/* How many steps are as this one, and the first of them. */
-static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
-    int32_t same = 0;
-    for (int32_t i = 0; i < p->steps_count; i++) {
-        const trmi_step *other = &p->steps[i];
-        bool equal = other->kind == step->kind && other->op_kind == step->op_kind &&
-                     other->inputs_count == step->inputs_count;
-        for (int32_t j = 0; equal && j < step->inputs_count; j++) {
-            const trmi_buffer *a = &p->buffers[step->inputs[j]], *b = &p->buffers[other->inputs[j]];
-            equal = (step->inputs[j] == 0) == (other->inputs[j] == 0) &&
-                    (step->inputs[j] == 0 ||
-                     (trm_shape_equal(&a->shape, &b->shape) && a->layout == b->layout));
-        }
-        if (equal && step->outputs[0] != 0 && other->outputs[0] != 0) {
-            equal = trm_shape_equal(&p->buffers[step->outputs[0]].shape,
-                                    &p->buffers[other->outputs[0]].shape);
-        }
-        *first = equal && same == 0 ? i : *first;
-        same += equal;
-    }
-    return same;
-}
-
-static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
-    for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
-        int32_t other = i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
-        if (other != 0 && p->buffers[other].arena == b->arena && p->buffers[other].offset == b->offset) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The farthest of the inputs that are at least half as large as the largest; one step is behind us
- * when a step is repeated, so that the search goes around. */
-static double reuse_bytes(const trm_program *p, int32_t index) {
-    const trmi_step *step = &p->steps[index];
-    int64_t largest = 0;
-    double farthest = 0;
-    for (int32_t i = 0; i < step->inputs_count; i++) {
-        largest = trmi_max_i64(largest, p->buffers[step->inputs[i]].bytes);
-    }
-    for (int32_t i = 0; i < step->inputs_count; i++) {
-        const trmi_buffer *b = &p->buffers[step->inputs[i]];
-        if (step->inputs[i] == 0 || 2 * b->bytes < largest) {
-            continue;
-        }
-        double bytes = step->cost.bytes;
-        for (int32_t back = 1; back < p->steps_count; back++) {
-            const trmi_step *before = &p->steps[(index - back + p->steps_count) % p->steps_count];
-            if (touches(p, before, b)) {
-                break;
-            }
-            bytes += before->cost.bytes;
-        }
-        farthest = bytes > farthest ? bytes : farthest;
-    }
-    return farthest;
-}
-
-static double written_bytes(const trm_program *p, const trmi_step *step) {
-    double bytes = 0;
-    for (int32_t i = 0; i < step->outputs_count; i++) {
-        bytes += step->outputs[i] != 0 ? (double)p->buffers[step->outputs[i]].bytes : 0;
-    }
-    return bytes < step->cost.bytes ? bytes : step->cost.bytes;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost a tenth of them. */
-static const double between_samples = 0.05; /* seconds */
-
-trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, const trm_step_profile **out,
-                            int32_t *count, trm_error *err) {
-    const trm_program *p = exec->program;
-    repeats = repeats < 1 ? 1 : repeats;
-    double *times = trmi_alloc((size_t)p->steps_count * (size_t)repeats * sizeof *times);
-    trmi_free(exec->profile);
-    exec->profile = trmi_alloc((size_t)(p->steps_count + 1) * sizeof *exec->profile);
-    trm_status status = TRM_OK;
-    if (times == NULL || exec->profile == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
-        goto done;
-    }
-    double sampled = trmi_os_now();
-    /* Whole steps in order, so that every operator meets the caches that it meets in training. */
-    for (int r = 0; r < repeats; r++) {
-        for (int32_t i = 0; i < p->steps_count; i++) {
-            double begin = trmi_os_now();
-            TRMI_TRY_GOTO(status, trmi_exec_run(exec, i, i + 1, err), done);
-            times[(size_t)i * (size_t)repeats + (size_t)r] = trmi_os_now() - begin;
-            if (beside != NULL && trmi_os_now() > sampled + between_samples) {
-                trmi_machine_sample_arithmetic(beside);
-                sampled = trmi_os_now();
-            }
-        }
-        if (beside != NULL) {
-            trm_machine_sample(beside);
-        }
-    }
-    for (int32_t i = 0; i < p->steps_count; i++) {
-        const trmi_step *step = &p->steps[i];
-        double *mine = times + (size_t)i * (size_t)repeats;
-        qsort(mine, (size_t)repeats, sizeof *mine, by_value);
-        int32_t first = i, same = equal_steps(p, step, &first);
-        exec->profile[i] = (trm_step_profile){
-            .name = step->name, .kind = kind_of(step), .algorithm = step->algorithm,
-            .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
-            .seconds = mine[repeats / 2], .flops = step->cost.flops, .bytes = step->cost.bytes,
-            .written_bytes = written_bytes(p, step),
-            .first_bytes = step->cost.first_read + step->cost.first_written,
-            .first_written_bytes = step->cost.first_written,
-            .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
-            .work_float32 = step->work_float32,
-            .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
-            .reuse_bytes = reuse_bytes(p, i),
-            .same = same, .first_same = first};
-    }
-    *out = exec->profile;
-    *count = p->steps_count;
-done:
-    trmi_free(times);
-    return status;
 }

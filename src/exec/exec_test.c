@@ -145,7 +145,7 @@ static int32_t kinds_of(trm_exec *exec, const char *kinds[64]) {
     trm_error err;
     const trm_step_profile *steps;
     int32_t count;
-    CHECK_OK(trm_exec_profile(exec, 1, NULL, &steps, &count, &err), err);
+    CHECK_OK(trm_exec_profile(exec, 1, NULL, &steps, &count, NULL, &err), err);
     assert_in_range(count, 1, 64);
     for (int32_t i = 0; i < count; i++) {
         kinds[i] = steps[i].kind;

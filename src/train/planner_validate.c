@@ -70,7 +70,7 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, doub
 static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profile profile, void *context, trm_error *err) {
     const trm_step_profile *list;
     int32_t count;
-    TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, err));
+    TRMI_TRY(trm_exec_profile(exec, steps, NULL, &list, &count, NULL, err));
     for (int32_t i = 0; i < count; i++) {
         profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
     }

@@ -1,0 +1,205 @@
+/* What each step of the program and the optimiser take, one after the other as in training. */
+#include "exec/exec.h"
+#include "exec/peak.h"
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <stdlib.h>
+
+/* How many steps are as this one, and the first of them. */
+static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
+    int32_t same = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *other = &p->steps[i];
+        bool equal = other->kind == step->kind && other->op_kind == step->op_kind &&
+                     other->inputs_count == step->inputs_count;
+        for (int32_t j = 0; equal && j < step->inputs_count; j++) {
+            const trmi_buffer *a = &p->buffers[step->inputs[j]], *b = &p->buffers[other->inputs[j]];
+            equal = (step->inputs[j] == 0) == (other->inputs[j] == 0) &&
+                    (step->inputs[j] == 0 ||
+                     (trm_shape_equal(&a->shape, &b->shape) && a->layout == b->layout));
+        }
+        if (equal && step->outputs[0] != 0 && other->outputs[0] != 0) {
+            equal = trm_shape_equal(&p->buffers[step->outputs[0]].shape,
+                                    &p->buffers[other->outputs[0]].shape);
+        }
+        *first = equal && same == 0 ? i : *first;
+        same += equal;
+    }
+    return same;
+}
+
+static bool touches(const trm_program *p, const trmi_step *step, const trmi_buffer *b) {
+    for (int32_t i = 0; i < step->inputs_count + step->outputs_count; i++) {
+        int32_t other = i < step->inputs_count ? step->inputs[i] : step->outputs[i - step->inputs_count];
+        if (other != 0 && p->buffers[other].arena == b->arena && p->buffers[other].offset == b->offset) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The farthest of the inputs that are at least half as large as the largest; one step is behind us
+ * when a step is repeated, so that the search goes around. */
+static double reuse_bytes(const trm_program *p, int32_t index) {
+    const trmi_step *step = &p->steps[index];
+    int64_t largest = 0;
+    double farthest = 0;
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        largest = trmi_max_i64(largest, p->buffers[step->inputs[i]].bytes);
+    }
+    for (int32_t i = 0; i < step->inputs_count; i++) {
+        const trmi_buffer *b = &p->buffers[step->inputs[i]];
+        if (step->inputs[i] == 0 || 2 * b->bytes < largest) {
+            continue;
+        }
+        double bytes = step->cost.bytes;
+        for (int32_t back = 1; back < p->steps_count; back++) {
+            const trmi_step *before = &p->steps[(index - back + p->steps_count) % p->steps_count];
+            if (touches(p, before, b)) {
+                break;
+            }
+            bytes += before->cost.bytes;
+        }
+        farthest = bytes > farthest ? bytes : farthest;
+    }
+    return farthest;
+}
+
+static double written_bytes(const trm_program *p, const trmi_step *step) {
+    double bytes = 0;
+    for (int32_t i = 0; i < step->outputs_count; i++) {
+        bytes += step->outputs[i] != 0 ? (double)p->buffers[step->outputs[i]].bytes : 0;
+    }
+    return bytes < step->cost.bytes ? bytes : step->cost.bytes;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Times of `rows` steps, `repeats` of each. */
+typedef struct stopwatch {
+    trm_exec *exec;
+    trm_machine *beside;
+    double *times, *wholes;
+    double sampled, sampling; /* when last; seconds within this run */
+    int32_t rows;
+    int repeats;
+    bool update;
+} stopwatch;
+
+/* Rarely: while a sample runs, others who share the caches empty them. After each operator it cost a tenth of them. */
+static const double between_samples = 0.05; /* seconds */
+
+static void sample_between(stopwatch *w, double now) {
+    if (w->beside != NULL && now > w->sampled + between_samples) {
+        trmi_machine_sample_arithmetic(w->beside);
+        w->sampled = trmi_os_now();
+        w->sampling += w->sampled - now;
+    }
+}
+
+/* A whole step in order, so that every operator meets the caches that it meets in training. */
+static trm_status time_step(stopwatch *w, int run, trm_error *err) {
+    double start = trmi_os_now();
+    int32_t steps = w->exec->program->steps_count;
+    w->sampling = 0;
+    for (int32_t i = 0; i < steps; i++) {
+        double begin = trmi_os_now();
+        TRMI_TRY(trmi_exec_run(w->exec, i, i + 1, err));
+        double end = trmi_os_now();
+        w->times[(size_t)i * (size_t)w->repeats + (size_t)run] = end - begin;
+        sample_between(w, end);
+    }
+    if (w->update) {
+        double begin = trmi_os_now();
+        TRMI_TRY(trm_exec_update(w->exec, 0, err));
+        w->times[(size_t)steps * (size_t)w->repeats + (size_t)run] = trmi_os_now() - begin;
+    }
+    w->wholes[run] = trmi_os_now() - start - w->sampling;
+    return TRM_OK;
+}
+
+static double median(double *times, int count) {
+    qsort(times, (size_t)count, sizeof *times, by_value);
+    return times[count / 2];
+}
+
+static void describe(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
+    const trmi_step *step = &p->steps[i];
+    int32_t first = i, same = equal_steps(p, step, &first);
+    *out = (trm_step_profile){
+        .name = step->name, .kind = trmi_step_kind_name(step), .algorithm = step->algorithm,
+        .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+        .seconds = seconds, .flops = step->cost.flops, .bytes = step->cost.bytes,
+        .written_bytes = written_bytes(p, step),
+        .first_bytes = step->cost.first_read + step->cost.first_written,
+        .first_written_bytes = step->cost.first_written,
+        .work_flops = step->work_flops > 0 ? step->work_flops : step->cost.flops,
+        .work_float32 = step->work_float32,
+        .bfloat16 = step->inputs_count > 0 && p->buffers[step->inputs[0]].dtype == TRM_BFLOAT16,
+        .reuse_bytes = reuse_bytes(p, i),
+        .same = same, .first_same = first};
+}
+
+/* The optimiser over the gradients that are in GRAD: it reads parameters, gradients and slots once and writes all but the gradients. */
+static void describe_update(const trm_exec *exec, double seconds, trm_step_profile *out) {
+    const trm_program *p = exec->program;
+    double bytes = 0, step = 0, slots = trmi_update_slots(exec->update);
+    for (int32_t i = 0; i < p->params_count; i++) {
+        const trmi_param *param = &p->params[i];
+        bool whole = param->grad_buffer != 0 && param->factor_left == 0 && !param->table && !param->remote;
+        bytes += whole ? (double)p->buffers[param->param_buffer].bytes : 0;
+    }
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        step += p->steps[i].cost.bytes;
+    }
+    *out = (trm_step_profile){.name = "update", .kind = "optimizer", .phase = "update", .seconds = seconds,
+                              .flops = bytes / 4 * 2 * (1 + slots), .work_flops = bytes / 4 * 2 * (1 + slots),
+                              .bytes = bytes * (3 + 2 * slots), .written_bytes = bytes * (1 + slots),
+                              .reuse_bytes = step, .same = 1, .first_same = p->steps_count};
+}
+
+trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, const trm_step_profile **out,
+                            int32_t *count, double *step_seconds, trm_error *err) {
+    const trm_program *p = exec->program;
+    stopwatch w = {.exec = exec, .beside = beside, .repeats = repeats < 1 ? 1 : repeats, .sampled = trmi_os_now()};
+    w.update = step_seconds != NULL && p->training && !exec->updated_elsewhere && exec->accumulator == NULL;
+    w.rows = p->steps_count + w.update;
+    w.times = trmi_alloc((size_t)(w.rows + 1) * (size_t)w.repeats * sizeof *w.times);
+    trmi_free(exec->profile);
+    exec->profile = trmi_alloc((size_t)(w.rows + 1) * sizeof *exec->profile);
+    trm_status status = TRM_OK;
+    if (w.times == NULL || exec->profile == NULL) {
+        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
+        goto done;
+    }
+    w.wholes = w.times + (size_t)w.rows * (size_t)w.repeats;
+    for (int r = 0; r < w.repeats; r++) {
+        TRMI_TRY_GOTO(status, time_step(&w, r, err), done);
+        if (beside != NULL) {
+            trm_machine_sample(beside);
+        }
+    }
+    for (int32_t i = 0; i < w.rows; i++) {
+        double seconds = median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
+        if (i < p->steps_count) {
+            describe(p, i, seconds, &exec->profile[i]);
+        } else {
+            describe_update(exec, seconds, &exec->profile[i]);
+        }
+    }
+    if (step_seconds != NULL) {
+        *step_seconds = median(w.wholes, w.repeats);
+    }
+    *out = exec->profile;
+    *count = w.rows;
+done:
+    trmi_free(w.times);
+    return status;
+}
