@@ -3,7 +3,7 @@
  *      the run has kept one  --> that one, so that a resumed run has the same bits
  *      tuning file knows     --> that one; a guess of an earlier process too, unless this one is to measure (retune_seconds)
  *      there is a file       --> those that the built-in model puts within reach of the best are timed
- *                                on a part of the batch, while the process's trial time lasts: long where it is to measure
+ *                                while the process's trial time lasts: long, and on whole batches, where it is to measure
  *      otherwise             --> the model's best, the same in every run; the tuning file has it as a guess then
  */
 #include "exec/onednn/conv.h"
@@ -28,6 +28,9 @@ enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0]
 static const double reach = 1.3;         /* times the best guess is still worth a trial */
 static const double trial_flops = 5e8;   /* of one trial run */
 static const double trial_seconds = 0.3; /* of one process: the rest is guessed */
+static const double whole_problems = 1;  /* seconds to measure from which trials are not shortened */
+static const double behind = 1.5;        /* times the best is out of the race */
+static const double equal = 1.03;        /* times faster than what was expected to be best is not enough */
 
 /* Algorithms that can, fastest expected first; returns how many. */
 static int rank(const trmi_conv_problem *p, int threads, const trmi_conv_algorithm *out[ALGORITHMS],
@@ -77,6 +80,12 @@ static trmi_conv_problem smaller(const trmi_conv_problem *p) {
     return s;
 }
 
+/* Fewer images say nothing where weights, which are packed once for all, weigh as much as they do. */
+static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *whole) {
+    int64_t weights = bytes_of(trmi_conv_weights_count(part), TRM_FLOAT32);
+    return part->n == whole->n || weights <= (image_bytes(part) + result_bytes(part)) / 2;
+}
+
 /* Out of the caches with it, as it is when a step comes to it again. */
 static void forget(const char *at, int64_t bytes) {
 #if defined(__x86_64__)
@@ -123,27 +132,28 @@ static double run_once(trmi_onednn *backend, const candidate *c, const trmi_conv
     if (trial_memory(backend, p, c->scratch, &args) == NULL) {
         return -1;
     }
-    if (image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES) {
+    bool large = image_bytes(p) > TRMI_STREAM_BYTES || result_bytes(p) > TRMI_STREAM_BYTES;
+    if (large || p->direction == TRMI_CONV_WEIGHTS) { /* where backward comes by, forward was long ago */
         forget(args.image, image_bytes(p));
+    }
+    if (large) {
         forget(args.result, result_bytes(p));
     }
     double begin = trmi_os_now();
     return c->algorithm->run(c->state, &args, NULL) == TRM_OK ? trmi_os_now() - begin : -1;
 }
 
-/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first warms up. Who is
- * behind is not asked again: far behind in the warm-up, or clearly in the best of later rounds, since a single
- * run may have been interrupted. */
+/* Rounds in which the candidates take turns, so that a busy machine disturbs all alike; the first warms up. Who is clearly
+ * behind in two runs is not asked again: one may have been interrupted, the warm-up too. */
 static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c, int count) {
     double first = -1;
     for (int round = 0; round <= TRIALS; round++) {
-        double behind = round == 1 ? 4 : 1.5;
         for (int i = 0; i < count; i++) {
-            if (c[i].best < 0 || (round > 0 && c[i].best > behind * first)) {
+            if (c[i].best < 0 || (round > 1 && c[i].best > behind * first)) {
                 continue;
             }
             double t = run_once(backend, &c[i], p);
-            c[i].best = t < 0 || round < 2 || t < c[i].best ? t : c[i].best;
+            c[i].best = t < 0 || round == 0 || t < c[i].best ? t : c[i].best;
         }
         first = -1;
         for (int i = 0; i < count; i++) {
@@ -152,32 +162,44 @@ static void race(trmi_onednn *backend, const trmi_conv_problem *p, candidate *c,
     }
 }
 
-/* Times the candidates within reach; the winner or NULL. */
+/* The fastest; of those that are as good as equal the first, which was expected to be; NULL when none ran. */
+static const candidate *winner_of(const candidate *c, int count) {
+    const candidate *winner = NULL;
+    for (int i = 0; i < count; i++) {
+        if (c[i].best >= 0 && (winner == NULL || c[i].best * equal < winner->best)) {
+            winner = &c[i];
+        }
+    }
+    return winner;
+}
+
+/* Times the candidates within reach; the winner or NULL. A process that is here to measure takes whole problems. */
 static const trmi_conv_algorithm *measure(trmi_onednn *backend, const trmi_conv_problem *p,
                                           const char *key) {
-    const trmi_conv_algorithm *order[ALGORITHMS], *winner = NULL;
+    const trmi_conv_algorithm *order[ALGORITHMS], *choice = NULL;
     candidate c[ALGORITHMS];
-    double guess[ALGORITHMS], best = 0, begin = trmi_os_now();
+    double guess[ALGORITHMS], begin = trmi_os_now();
     int count = rank(p, backend->threads, order, guess), created = 0;
-    trmi_conv_problem part = smaller(p);
+    trmi_conv_problem part = backend->retune_seconds >= whole_problems ? *p : smaller(p);
+    if (!is_telling(&part, p)) {
+        return NULL;
+    }
     for (int i = 0; i < count && (created == 0 || guess[i] <= guess[0] * reach); i++) {
         candidate *next = &c[created];
         *next = (candidate){.algorithm = order[i]};
         created += order[i]->create(backend, &part, &next->state, &next->scratch, NULL) == TRM_OK;
     }
     race(backend, &part, c, created);
+    const candidate *winner = winner_of(c, created);
+    if (winner != NULL) {
+        choice = winner->algorithm;
+        trmi_tuning_add(backend->tuning, key, choice->name, winner->best * (double)p->n / (double)part.n);
+    }
     for (int i = 0; i < created; i++) {
-        if (c[i].best >= 0 && (winner == NULL || c[i].best < best)) {
-            winner = c[i].algorithm;
-            best = c[i].best;
-        }
         c[i].algorithm->destroy(c[i].state);
     }
     backend->trial_seconds += trmi_os_now() - begin;
-    if (winner != NULL) {
-        trmi_tuning_add(backend->tuning, key, winner->name, best * (double)p->n / (double)part.n);
-    }
-    return winner;
+    return choice;
 }
 
 void trmi_onednn_trials_done(trmi_onednn *backend) {

@@ -60,7 +60,7 @@ static double dnnl_guess(const trmi_conv_problem *p, int threads) {
     int64_t images = 4 * (trmi_conv_image_count(p) + trmi_conv_result_count(p)), weights = p->c * p->o;
     bool one = p->kh * p->kw == 1;
     if (p->direction == TRMI_CONV_WEIGHTS) {
-        rate = one && weights >= 2 * MANY_WEIGHTS ? 122e9 : 140e9;
+        rate = one && weights >= 2 * MANY_WEIGHTS ? 122e9 : one && 2 * weights >= MANY_WEIGHTS ? 130e9 : 140e9;
         stored = (double)trmi_conv_weights_count(p) * 4 / 10e9;
     } else if (one && images <= CACHED_BYTES) {
         rate = 182e9;

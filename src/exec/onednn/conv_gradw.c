@@ -462,7 +462,7 @@ static bool pairs_can(const trmi_conv_problem *p) {
 
 /* Both sides are dealt to panels. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    return gradw_guess(p, threads) * 1.35 / trmi_onednn_pairs_gain();
+    return gradw_guess(p, threads) * 1.05 / trmi_onednn_pairs_gain();
 }
 
 const trmi_conv_algorithm trmi_conv_gradw_gemm = {.name = "gemm",
