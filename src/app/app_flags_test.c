@@ -94,6 +94,11 @@ static void nearest_knows_swaps_and_beginnings(void **state) {
     assert_string_equal(app_nearest("evla", words, 5), "eval");
     assert_string_equal(app_nearest("doc", words, 5), "doctor");
     assert_null(app_nearest("benchmark", words, 5));
+    static const char *const flags[] = {"n", "batch-size", "learning-rate"};
+    assert_string_equal(app_nearest("lr", flags, 3), "learning-rate");
+    assert_string_equal(app_nearest("bs", flags, 3), "batch-size");
+    assert_string_equal(app_nearest("batchsize", flags, 3), "batch-size");
+    assert_null(app_nearest("x", flags, 3));
     char longest[200];
     memset(longest, 'a', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';

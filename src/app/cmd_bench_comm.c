@@ -142,11 +142,15 @@ static trm_status measure(app_context *app, trm_error *err) {
 }
 
 /* Before ranks are started: wrong sizes should not cost a job. */
-static trm_status check_sizes(const char *sizes, trm_error *err) {
+static trm_status check_sizes(const app_options *o, trm_error *err) {
     trm_status status = TRM_OK;
+    const char *type = o->dtype != NULL ? o->dtype : "fp32";
     int64_t bytes;
-    while (status == TRM_OK && *sizes != '\0') {
-        status = next_size(&sizes, &bytes, err);
+    for (const char *at = o->sizes; status == TRM_OK && *at != '\0';) {
+        status = next_size(&at, &bytes, err);
+        if (status == TRM_OK && bytes < bytes_of(type)) {
+            status = app_fail(err, TRM_INVALID, "--sizes: %lld bytes are less than one element of %s", (long long)bytes, type);
+        }
     }
     return status;
 }
@@ -155,7 +159,7 @@ int app_run_bench_comm(app_context *app) {
     trm_error err;
     bool launched = false;
     int code = 0;
-    trm_status status = check_sizes(app->o.sizes, &err);
+    trm_status status = check_sizes(&app->o, &err);
     if (status == TRM_OK) {
         status = app_launch_self(app, &launched, &code, &err);
     }

@@ -3,6 +3,7 @@
 
 #include "trireme/cluster.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static int put_table(const app_context *app, char *json) {
     trm_status status = TRM_OK;
     FILE *file = app->o.output != NULL ? fopen(app->o.output, "wx") : stdout;
     if (file == NULL) {
-        status = app_fail(&err, TRM_IO, "%.150s cannot be made; it may exist already", app->o.output);
+        status = app_fail(&err, TRM_IO, "%.150s cannot be made: %s", app->o.output, strerror(errno));
     } else if (fputs(json, file) < 0 || (file != stdout && fclose(file) != 0)) {
         status = app_fail(&err, TRM_IO, "%.150s: the table could not be written",
                           app->o.output != NULL ? app->o.output : "stdout");

@@ -49,17 +49,31 @@ static int distance(const char *a, const char *b) {
     return d[n][m];
 }
 
+/* "lr" of "learning-rate"? */
+static bool are_initials(const char *letters, const char *word) {
+    for (; *letters != '\0' && word != NULL; letters++) {
+        if (*letters != *word) {
+            return false;
+        }
+        word = strpbrk(word, "-_ ");
+        word += word != NULL;
+    }
+    return *letters == '\0' && word == NULL;
+}
+
 const char *app_nearest(const char *word, const char *const *words, int count) {
     const char *nearest = NULL;
-    int best = WORD_MAX;
+    int best = WORD_MAX, letters = (int)strlen(word);
     for (int i = 0; i < count; i++) {
         int edits = distance(word, words[i]);
-        /* A beginning is a likely abbreviation: --lr-e..., --batch. */
-        bool beginning = strlen(word) > 2 && strncmp(word, words[i], strlen(word)) == 0;
+        /* A beginning or the initials are likely abbreviations: --batch, --bs. */
+        bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
         int limit = (int)strlen(words[i]) / 3;
         limit = limit < 2 ? 2 : limit;
-        if (beginning) {
+        limit = limit >= letters ? letters - 1 : limit; /* a word that shares no letter is not near */
+        if (beginning || (letters > 1 && are_initials(word, words[i]))) {
             edits = 1;
+            limit = 1;
         }
         if (edits <= limit && edits < best) {
             best = edits;
@@ -71,6 +85,8 @@ const char *app_nearest(const char *word, const char *const *words, int count) {
 
 /* ---- values ------------------------------------------------------------------------------------ */
 
+static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
+
 static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     char *end;
     errno = 0;
@@ -79,9 +95,9 @@ static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, t
     if (end == text || *end != '\0' || errno != 0 ||
         (!any && ((double)value < f->low || (double)value > f->high))) {
         if (any) {
-            return app_fail(err, TRM_INVALID, "--%s '%s': an integer is expected", f->name, text);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': an integer is expected", dashes_of(f), f->name, text);
         }
-        return app_fail(err, TRM_INVALID, "--%s '%s': an integer from %.0f to %.0f is expected", f->name,
+        return app_fail(err, TRM_INVALID, "%s%s '%s': an integer from %.0f to %.0f is expected", dashes_of(f), f->name,
                         text, f->low, f->high);
     }
     *out = value;
@@ -96,9 +112,9 @@ static trm_status parse_real(const app_flag *f, const char *text, double *out, t
     if (end == text || *end != '\0' || !isfinite(value) ||
         (!any && (value < f->low || value > f->high))) {
         if (any) {
-            return app_fail(err, TRM_INVALID, "--%s '%s': a number is expected", f->name, text);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': a number is expected", dashes_of(f), f->name, text);
         }
-        return app_fail(err, TRM_INVALID, "--%s '%s': a number from %g to %g is expected", f->name, text,
+        return app_fail(err, TRM_INVALID, "%s%s '%s': a number from %g to %g is expected", dashes_of(f), f->name, text,
                         f->low, f->high);
     }
     *out = value;
@@ -120,8 +136,8 @@ static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out,
             return TRM_OK;
         }
     }
-    return app_fail(err, TRM_INVALID, "--%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB",
-                    f->name, text);
+    return app_fail(err, TRM_INVALID, "%s%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB",
+                    dashes_of(f), f->name, text);
 }
 
 static bool is_choice(const char *words, const char *text) {
@@ -150,12 +166,12 @@ static trm_status store(const app_flag *f, const char *text, void *options, trm_
     case APP_CHOICE:
     case APP_OPTIONAL:
         if (!is_choice(f->value, text)) {
-            return app_fail(err, TRM_INVALID, "--%s '%s': one of %s is expected", f->name, text, f->value);
+            return app_fail(err, TRM_INVALID, "%s%s '%s': one of %s is expected", dashes_of(f), f->name, text, f->value);
         }
         break;
     case APP_TEXT:
         if (*text == '\0') {
-            return app_fail(err, TRM_INVALID, "--%s: its value is empty", f->name);
+            return app_fail(err, TRM_INVALID, "%s%s: its value is empty", dashes_of(f), f->name);
         }
         break;
     }
@@ -214,7 +230,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
     if (f == NULL) {
         return unknown(groups, label, name, length, err);
     }
-    const char *dashes = strlen(f->name) == 1 ? "-" : "--";
+    const char *dashes = dashes_of(f);
     if (app_given(out, f->name)) {
         return app_fail(err, TRM_INVALID, "%s%s is given twice", dashes, f->name);
     }

@@ -55,6 +55,9 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
         return app_fail(err, TRM_INVALID, "trireme %s needs %s; for example: %s", c->name, c->arguments,
                         c->example);
     }
+    if (count > c->arguments_max && strncmp(c->arguments, "--", 2) == 0) {
+        return app_fail(err, TRM_INVALID, "trireme %s: the program stands behind --, as in: %s", c->name, c->example);
+    }
     if (count > c->arguments_max) {
         return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many", c->name,
                         app->parsed.arguments[c->arguments_max]);

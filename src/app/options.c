@@ -292,7 +292,7 @@ static const app_flag CLUSTER[] = {
 GROUP(cluster, "Cluster", CLUSTER);
 
 static const app_flag BENCH_COMM[] = {
-    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank (2)", 1, 1024},
+    {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
     {"op", APP_CHOICE, OPTION(op),
      "allreduce|broadcast|reduce|allgather|reducescatter|alltoall|scatter|gather", "collective (allreduce)", 0, 0},
     {"sizes", APP_TEXT, OPTION(sizes), "4,1K,64K,1M,8M", "bytes of the full vector (4,1K,64K,1M,8M,102M)", 0, 0},

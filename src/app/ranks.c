@@ -150,6 +150,12 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
     }
     const char *const *command;
     status = app_self(app, &command, err);
+    status = status == TRM_OK ? app_set_context(app, err) : status; /* wrong options should not cost a job */
+    if (status == TRM_OK && app->o.split_plan != NULL) {
+        char *plan = NULL;
+        status = app_read_text(app->o.split_plan, &plan, err);
+        free(plan);
+    }
     if (status != TRM_OK) {
         return status;
     }

@@ -499,7 +499,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
     }
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
-        trmi_launch_say(&launch, "%d processes, %d thread%s each%s", launch.count, launch.threads,
+        trmi_launch_say(&launch, "%d process%s, %d thread%s each%s", launch.count, launch.count == 1 ? "" : "es", launch.threads,
                         launch.threads == 1 ? "" : "s",
                         launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
         status = run(&launch, &job, err);

@@ -102,6 +102,9 @@ static trm_status detect(const trm_dataset_spec *spec, const char **out, trm_err
         return TRMI_FAIL_SYS(err, "%s: no such data", spec->path);
     }
     *out = S_ISDIR(info.st_mode) ? kind_of_folder(spec->path) : kind_of_file(spec->path);
+    if (*out == NULL && S_ISREG(info.st_mode) && ends(spec->path, ".bin")) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a file; of CIFAR-10 the folder that has it is expected", spec->path);
+    }
     if (*out == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: what data is this? expected *batch*.bin, class folders, TFRecords, or "

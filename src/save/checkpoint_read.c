@@ -199,7 +199,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
         return TRMI_FAIL_SYS(err, "%s: cannot look at it", trmi_path_tail(trimmed));
     }
     if (there && !S_ISDIR(info.st_mode)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a file, the directory of checkpoints expected",
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a directory of checkpoints, or a .safetensors file, expected",
                          trmi_path_tail(trimmed));
     }
     bool named = trmi_checkpoint_is_name(last_name(trimmed), &step);

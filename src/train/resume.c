@@ -273,19 +273,25 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     /* A step reads the same samples on any number of ranks, as long as they are as many. */
     int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
     if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld (on %lld ranks) and %d a "
-                         "step, this run has %lld (on %lld) and %d", where, (long long)s->batch,
-                         (long long)ranks, s->accumulate, (long long)model->train.batch,
-                         (long long)now, trmi_accumulate(model));
+        return TRMI_FAIL(err, TRM_INVALID, "%s was made with ranks x batch size x batches a step = %lld x %lld x %d, this run "
+                         "has %lld x %lld x %d", where, (long long)ranks, (long long)s->batch, s->accumulate, (long long)now,
+                         (long long)model->train.batch, trmi_accumulate(model));
     }
     int64_t slots = 0, saved = 0;
+    const char *foreign = NULL; /* a parameter that the checkpoint does not know */
     trm_exec *exec = model->train.exec;
+    const trm_safetensors *weights = trm_checkpoint_part_of(checkpoint, "model");
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);
         slots += v.kind == TRM_VARIABLE_SLOT;
+        bool known = v.kind != TRM_VARIABLE_PARAMETER || trm_safetensors_find(weights, v.name) != NULL;
+        foreign = foreign == NULL && !known ? v.name : foreign;
     }
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, "optimizer");
     saved = part != NULL ? trm_safetensors_count(part) : 0;
+    if (saved != slots && foreign != NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s is of another network: it has no %s", where, foreign);
+    }
     if (saved != slots) {
         return TRMI_FAIL(err, TRM_INVALID, "%s has %lld optimiser slots, this run's optimiser has %lld",
                          where, (long long)saved, (long long)slots);
