@@ -139,6 +139,7 @@ expect 0 "would fetch" data fetch cifar10 --dry-run
 
 # ---- JSON everywhere, and errors in it
 json version
+json cluster make --hosts a:2,b:2
 json doctor
 json plan lenet --batch-size 2
 json plan lenet --batch-size 2 --explain

@@ -62,10 +62,27 @@ int app_tell_rank_table(app_context *app, const char *path) {
     return tell(text, status, &err);
 }
 
+/* With --json an object is one line. */
+static void join_lines(char *json) {
+    char *to = json;
+    for (const char *from = json; *from != '\0';) {
+        if (*from == '\n') {
+            from += 1 + strspn(from + 1, " ");
+        } else {
+            *to++ = *from++;
+        }
+    }
+    *to++ = '\n';
+    *to = '\0';
+}
+
 /* To --output, or stdout. Frees `json`. */
 static int put_table(const app_context *app, char *json) {
     trm_error err;
     trm_status status = TRM_OK;
+    if (app->o.json && app->o.output == NULL) {
+        join_lines(json);
+    }
     FILE *file = app->o.output != NULL ? fopen(app->o.output, "wx") : stdout;
     if (file == NULL) {
         status = app_fail(&err, TRM_IO, "%.150s cannot be made: %s", app->o.output, strerror(errno));

@@ -403,12 +403,12 @@ static void a_pull_keeps_its_time(void **state) {
     trm_error err;
     waiting p;
     pthread_t thread;
+    const uint64_t key = 1;
+    const float gradient = -1; /* read when it is pushed */
+    float row;
     begin(&c, TRM_PS_SYNC, 2);
     for (int i = 0; i < 2; i++) {
         join(&c, &w[i], i, false);
-        uint64_t key = 1;
-        const float gradient = -1;
-        float row;
         CHECK_OK(trm_ps_batch_add(w[i].batch, w[i].table, &key, 1, &row, &gradient, &err), err);
         CHECK_OK(trm_ps_pull_start(w[i].batch, &err), err);
         CHECK_OK(trm_ps_pull_wait(w[i].batch, &err), err);
