@@ -273,9 +273,9 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     /* A step reads the same samples on any number of ranks, as long as they are as many. */
     int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
     if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s was made with ranks x batch size x batches a step = %lld x %lld x %d, this run "
-                         "has %lld x %lld x %d", where, (long long)ranks, (long long)s->batch, s->accumulate, (long long)now,
-                         (long long)model->train.batch, trmi_accumulate(model));
+        return TRMI_FAIL(err, TRM_INVALID, "%s was made with batch size %lld, ranks: %lld, batches a step: %d; this run has "
+                         "batch size %lld, ranks: %lld, batches a step: %d", where, (long long)s->batch, (long long)ranks,
+                         s->accumulate, (long long)model->train.batch, (long long)now, trmi_accumulate(model));
     }
     int64_t slots = 0, saved = 0;
     const char *foreign = NULL; /* a parameter that the checkpoint does not know */
