@@ -12,18 +12,45 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     return 1.0f / (float)size;
 }
 
-INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
-                     int half, int n) {
+/* Windows of 3x3 inside the image, nearly all that there are, are written out: `rows` and `columns` are constants then. */
+#if defined(__clang__)
+#define WINDOW_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define WINDOW_UNROLL _Pragma("GCC unroll 3")
+#endif
+INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
+    return r->last - r->first == 3 && end - begin == 3;
+}
+
+/* The rows that the window below has and this one has not are asked for while this one is read. */
+INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half) {
+    int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c, bytes = half ? 2 : 4;
+    uintptr_t base = (uintptr_t)x;
+    for (int64_t h = 0; h < 2; h++) { /* a prefetch past the end does nothing */
+        __builtin_prefetch((const void *)(base + (uintptr_t)((at + h * row) * bytes)), 0, 3);
+        __builtin_prefetch((const void *)(base + (uintptr_t)((at + h * row + r->channels) * bytes)), 0, 3);
+    }
+}
+
+INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c, int half, int n,
+                        const int64_t rows, const int64_t columns) {
     /* NaN is kept apart, so that the chain of maxima is one instruction a tap. */
     vf most = vf_set(-INFINITY), nan = vf_zero();
-    for (int64_t h = r->first; h < r->last; h++) {
-        for (int64_t w = begin; w < end; w++) {
-            vf v = vf_lanes(x, (h * r->width + w) * r->channels + c, half, n);
+    WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
+        WINDOW_UNROLL for (int64_t w = 0; w < columns; w++) {
+            vf v = vf_lanes(x, ((r->first + h) * r->width + begin + w) * r->channels + c, half, n);
             most = vf_max(v, most);
             nan = vf_select(vf_nan(v), v, nan);
         }
     }
     return vf_select(vf_nan(nan), nan, most);
+}
+
+INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
+                     int half, int n) {
+    ask_below(r, x, begin, c, half);
+    return is_three(r, begin, end) ? window_max_of(r, x, begin, c, half, n, 3, 3)
+                                   : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
 }
 
 INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end, int64_t c,
@@ -118,23 +145,42 @@ static void avg_pool_row(const trmi_pool_row *r, const void *x, void *y) {
 }
 
 /* dy goes to the first element of the window that equals the maximum: after it nothing is left.
- * Lanes [c, c + n) of output column `o`; channel c of the stripe is channel c0 + c of the image. */
+ * Lanes [c, c + n) of an output column; channel c of the stripe is channel c0 + c of the image. */
+typedef struct pool_grad_lanes {
+    const void *x;
+    float *const *dx;
+    vf left, most;
+    int64_t begin, c0, c, channels;
+} pool_grad_lanes;
+
+INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n, const int64_t rows,
+                             const int64_t columns) {
+    vf left = l->left, most = l->most;
+    WINDOW_UNROLL for (int64_t h = 0; h < rows; h++) {
+        float *to = l->dx[h] + l->begin * l->channels + l->c;
+        int64_t at = ((r->first + h) * r->width + l->begin) * r->channels + l->c0 + l->c;
+        WINDOW_UNROLL for (int64_t w = 0; w < columns; w++) {
+            vm equal = vf_eq(vf_lanes(l->x, at + w * r->channels, half, n), most);
+            vf_put_lanes(to, w * l->channels, 0, n,
+                         vf_add(vf_lanes(to, w * l->channels, 0, n), vf_keep(equal, left)));
+            left = vf_select(equal, vf_zero(), left);
+        }
+    }
+}
+
 INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x, const void *y,
                                 float *const *dx, int64_t o, int64_t c0, int64_t c, int64_t channels,
                                 int half, int n) {
     int64_t begin, end;
     window_columns(r, o, &begin, &end);
-    vf left = vf_lanes(dy, o * r->channels + c0 + c, half, n);
-    vf most = vf_lanes(y, o * r->channels + c0 + c, half, n);
-    for (int64_t h = r->first; h < r->last; h++) {
-        float *to = dx[h - r->first] + c;
-        int64_t at = h * r->width * r->channels + c0 + c;
-        for (int64_t w = begin; w < end; w++) {
-            vm equal = vf_eq(vf_lanes(x, at + w * r->channels, half, n), most);
-            vf_put_lanes(to, w * channels, 0, n,
-                         vf_add(vf_lanes(to, w * channels, 0, n), vf_keep(equal, left)));
-            left = vf_select(equal, vf_zero(), left);
-        }
+    const pool_grad_lanes l = {.x = x, .dx = dx, .begin = begin, .c0 = c0, .c = c, .channels = channels,
+                               .left = vf_lanes(dy, o * r->channels + c0 + c, half, n),
+                               .most = vf_lanes(y, o * r->channels + c0 + c, half, n)};
+    ask_below(r, x, begin, c0 + c, half);
+    if (is_three(r, begin, end)) {
+        max_pool_grad_of(r, &l, half, n, 3, 3);
+    } else {
+        max_pool_grad_of(r, &l, half, n, r->last - r->first, end - begin);
     }
 }
 
