@@ -103,7 +103,8 @@ typedef struct trm_ps_training {
     int64_t lease_batches;
     double lease_seconds;   /* without a batch finished, a worker's range goes to others; 0 = 60 */
     int64_t cache_rows;     /* hot rows of each embedding table that this worker keeps: trm_ps_client_cache */
-    bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed */
+    bool no_prefetch;       /* rows of the next batch are not asked for while this one is computed; nor are, where workers
+                               do not wait for each other, the variables of a model without tables: they would be old */
     /* Where dense variables live: rows spread over all servers (default), whole variables or parts of them
      * in turn, or by their bytes. */
     trm_placement_kind placement;

@@ -418,6 +418,14 @@ trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_p
     return TRM_OK;
 }
 
+bool trmi_remote_is_late(const trmi_remote *r) { return trm_ps_client_mode(r->client) != TRM_PS_SYNC; }
+
+/* A row of a table is seldom another batch's too; a dense variable always is: by the time of its push, what was read
+ * while the batch before was computed lacks that batch's update and twice as many of the others'. */
+bool trmi_remote_reads_ahead(const trmi_remote *r) {
+    return !r->options.no_prefetch && (r->lookups_count > 0 || !trmi_remote_is_late(r));
+}
+
 int64_t trmi_remote_staged_epoch(const trmi_remote *r) { return r->stages[r->next].place.epoch; }
 
 bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].filled; }

@@ -4,7 +4,8 @@
  *        |                                 <--- rows, dense   place of what the gathers would make
  *        '----> feed --> forward, backward --> gradients ---push--> servers (they run the optimiser)
  *
- * The next batch is staged while this one is computed: its keys go out, its rows come back. */
+ * The next batch is staged while this one is computed: its keys go out, its rows come back. Not where workers do not wait
+ * for each other and there are only dense variables: read a batch ahead they would be twice as old. */
 #ifndef TRMI_TRAIN_REMOTE_H
 #define TRMI_TRAIN_REMOTE_H
 
@@ -44,6 +45,10 @@ int64_t trmi_remote_staged_epoch(const trmi_remote *remote);
 trm_status trmi_remote_stage(trmi_remote *remote, const trm_batch *batch, const trm_ps_lease *lease,
                              trm_error *err);
 bool trmi_remote_is_staged(const trmi_remote *remote);
+/* Whether the next batch is staged while this one is computed. */
+bool trmi_remote_reads_ahead(const trmi_remote *remote);
+/* Whether gradients may be of older values than those that they change. */
+bool trmi_remote_is_late(const trmi_remote *remote);
 /* Waits for the staged batch's rows and feeds the program with them and with the batch. */
 trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged *out, trm_error *err);
 /* Sends the gradients of the batch that was begun. `rate` is the learning rate of this step.

@@ -214,6 +214,17 @@ static void four_workers_equal_one_device(void **state) {
     compare(&plain);
 }
 
+/* Alone, and without reading ahead, an asynchronous worker does what one device does. */
+static void asynchronous_alone_equals_one_device(void **state) {
+    static const trm_optimizer_options optimizers[] = {{.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+                                                       {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
+    for (int o = 0; o < 2; o++) {
+        const setting s = {.servers = 2, .workers = 1, .mode = TRM_PS_ASYNC, .optimizer = optimizers[o], .backend = "ref",
+                           .no_prefetch = true};
+        compare(&s);
+    }
+}
+
 /* ---- the other modes ------------------------------------------------------------------------------- */
 
 static void asynchronous_workers_share_the_step(void **state) {
@@ -446,6 +457,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synchronous_equals_one_device),
         cmocka_unit_test(four_workers_equal_one_device),
+        cmocka_unit_test(asynchronous_alone_equals_one_device),
         cmocka_unit_test(hybrid_equals_one_device),
         cmocka_unit_test(asynchronous_workers_share_the_step),
         cmocka_unit_test(each_sample_is_used_once_an_epoch),

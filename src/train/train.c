@@ -9,9 +9,11 @@
  * A stop (request, TRM_END of a hook, enough steps) takes effect between steps; the position then
  * says exactly what is done, so that a checkpoint written in on_end resumes with the next step.
  */
+#include "train/diverge.h"
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/os.h"
 #include "comm/pace.h"
 #include "exec/parallel.h"
@@ -33,6 +35,7 @@ typedef struct run {
     int64_t batch; /* of the epoch: the next to read */
     double begin, epoch_begin;
     trmi_pace *pace; /* NULL with one rank */
+    trmi_divergence divergence;
     bool finish; /* a hook asked to stop, or there were enough steps */
     bool used_up; /* leases: no batch is left */
 } run;
@@ -162,7 +165,7 @@ static trm_status one_remote_batch(run *r, trm_error *err) {
         r->batch = staged.index; /* whatever was lent is due */
     }
     TRMI_TRY(use_batch(r, staged.epoch, staged.index, staged.samples, err));
-    if (!r->model->options.ps.no_prefetch && !is_last_step(r) && !atomic_load(&r->model->stop)) {
+    if (trmi_remote_reads_ahead(remote) && !is_last_step(r) && !atomic_load(&r->model->stop)) {
         TRMI_TRY(stage_next(r, false, err));
     }
     return trm_exec_forward_backward(r->model->train.exec, err);
@@ -184,6 +187,24 @@ static trm_status diverged(const run *r, trm_error *err) {
     return TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss is %g; a lower learning "
                      "rate or gradient clipping may help", (long long)r->p.epoch,
                      (long long)r->p.step, (double)r->p.loss);
+}
+
+/* Says that the loss runs away while something can be done about it; on servers others' steps make it worse, and it
+ * ends where nothing can. */
+static trm_status follow_loss(run *r, trm_error *err) {
+    trmi_divergence *d = &r->divergence;
+    const trmi_remote *remote = r->model->remote;
+    trmi_course course = isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
+    if (course == TRMI_COURSE_GROWS) {
+        trmi_log(TRM_LOG_WARN, "train", "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate of %g is too "
+                 "high%s", d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
+                 remote != NULL && trmi_remote_is_late(remote)
+                     ? "; asynchronous gradients are late, which asks for a lower rate or momentum, a larger batch, or --mode sync" : "");
+    }
+    return course == TRMI_COURSE_LOST && remote != NULL
+               ? TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower learning rate may "
+                           "help", (long long)r->p.epoch, (long long)r->p.step, d->first, d->average)
+               : TRM_OK;
 }
 
 /* Dense parameters where they are, then what is on servers; the step is theirs. */
@@ -222,6 +243,7 @@ static trm_status one_step(run *r, trm_error *err) {
         loss += (double)trm_exec_loss(exec);
     }
     r->p.loss = (float)(loss / batches);
+    TRMI_TRY(follow_loss(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
     TRMI_TRY(update(r, err));
     r->p.loss_scale = trm_exec_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
