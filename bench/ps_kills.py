@@ -2,7 +2,7 @@
 """Each role of a job with parameter servers dies by SIGKILL in each phase of it; the launcher starts it again.
 
 usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
-       [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--calm 1; asynchronous 4]
+       [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--lend auto|always] [--calm 1; asynchronous 4]
 worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
 often rows of dense variables were updated (each push once), seconds, and what was left behind (processes, shared memory).
 Synchronous jobs must give the undisturbed numbers. Asynchronous ones differ by the order of pushes, disturbed or not: several
@@ -67,7 +67,7 @@ class Job:
         line = [args.trireme, "train", "deepfm", "--data", "synth", "--fields", "4", "--dense", "3", "--table-rows", "12",
                 "--synth-train", str(args.train), "--synth-test", "50000", "--batch-size", "100", "--epochs", str(args.epochs), "--hidden", "16",
                 "--embedding-width", "8", "--learning-rate", "0.005", "--schedule", "cosine", "--seed", "3", "-n", "2",
-                "--ps", str(args.ps), "--mode", args.mode, "--evaluator", "--output", self.output, "--restarts", "5",
+                "--ps", str(args.ps), "--mode", args.mode, "--lend", args.lend, "--evaluator", "--output", self.output, "--restarts", "5",
                 "--save-every-steps", str(max(1, self.steps // 8)), "--log-every", "1", "--json"]
         self.begin = time.time()
         self.process = subprocess.Popen(line, cwd=self.folder, stdout=open(self.log, "w"), stderr=open(self.log + ".err", "w"),
@@ -126,6 +126,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--ps", type=int, default=1)
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--lend", default="auto")
     parser.add_argument("--calm", type=int)
     args = parser.parse_args()
     args.trireme = os.path.realpath(args.trireme)

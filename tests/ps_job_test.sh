@@ -88,6 +88,8 @@ grep -q "this process: chief, trainer 0 of 2 (saves" plan.txt || fail "plan: $(c
 python3 -c 'import json
 e = [json.loads(l) for l in open("plan.json")]
 assert e[1]["event"] == "plan" and e[1]["mode"] == "synchronous" and e[1]["servers"] == 1, e' || fail "plan.json"
+"$trireme" train lenet --data synth --check --tables "x:staleness=2" > plan.txt || fail "--check of bounded tables"
+grep -q "updates asynchronous, tables bounded" plan.txt && grep -q "samples: lent" plan.txt || fail "plan: $(cat plan.txt)"
 wrong() { # TEXT ARGS...
     local text=$1 code
     shift
@@ -97,6 +99,7 @@ wrong() { # TEXT ARGS...
 }
 wrong "--mode fast: sync, async or staleness=K expected" --mode fast
 wrong "--mode staleness=-1" --mode staleness=-1
+wrong "--tables staleness: synchronous rows are never old" --mode sync --tables "x:staleness=2"
 wrong "iterations_per_loop" --sink
 wrong "one of the two" --save-every-steps 5 --save-every-seconds 5 --output x
 unset TF_CONFIG

@@ -5,7 +5,7 @@ trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
 read -r p0 p1 w0 <<< "$(free_ports 3)"
 servers=127.0.0.1:$p0,127.0.0.1:$p1
-job="train widedeep --data synth --synth-train 4000 --synth-test 100 --table-rows 300 --batch-size 64 --steps 100000
+job="train widedeep --data synth --synth-train 4000 --synth-test 100 --table-rows 300 --batch-size 64 --steps 100000 --tables wide*:staleness=4
     --ps_hosts=$servers --worker_hosts=127.0.0.1:$w0 --output run"
 for task in ps:0 ps:1 worker:0; do
     # shellcheck disable=SC2086
@@ -36,7 +36,11 @@ print(*struct.unpack("<Q", data[8 + size + begin:8 + size + begin + 8]))') || fa
 grep -q "^$table, key $key: [1-9][0-9]* updates" row.txt || fail "row: $(cat row.txt err.txt)"
 "$trireme" ps inspect "$servers" --table "$table" --key "$key" --json |
     grep -q '"last_writers":\[{"worker":0,"incarnation":[0-9]*,"sequence":[1-9][0-9]*,"tick":[1-9]' || fail "no last writer"
-"$trireme" ps inspect "$servers" --prometheus > metrics.txt 2> err.txt
+for ((i = 0; i < 100; i++)); do # the first batch's lag is not known
+    "$trireme" ps inspect "$servers" --prometheus > metrics.txt 2> err.txt
+    grep -qF "lag_sum{table=\"$table\"}" metrics.txt && ! grep -qF "lag_count{table=\"$table\"} 0" metrics.txt && break
+    sleep 0.1
+done
 python3 - "$table" << 'END' || fail "metrics: $(cat metrics.txt err.txt)"
 import re, sys
 seen, kinds = {}, {}
@@ -44,11 +48,12 @@ for line in open("metrics.txt"):
     if line.startswith("# TYPE "):
         _, _, name, kinds[name] = line.split()
     elif not line.startswith("# HELP "):
-        name, labels, value = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? (\d+)\n', line).groups()
-        assert name in kinds and (name, labels) not in seen, line
+        name, labels, value = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"(?:,le="[0-9+Inf]+")?\})? (\d+)\n', line).groups()
+        assert (name in kinds or kinds[re.sub("_(bucket|sum|count)$", "", name)] == "histogram") and (name, labels) not in seen, line
         seen[name, labels] = int(value)
 assert seen["trireme_ps_global_step", None] > 0 and seen["trireme_ps_worker_active", '{worker="0"}'] == 1, seen
 assert seen["trireme_ps_table_rows", '{table="%s"}' % sys.argv[1]] > 0 and kinds["trireme_ps_table_updates_total"] == "counter", seen
+assert 0 < seen["trireme_ps_table_lag_count", '{table="%s"}' % sys.argv[1]] == seen["trireme_ps_table_lag_bucket", '{table="%s",le="+Inf"}' % sys.argv[1]], seen
 END
 expect 2 "--prometheus: of running servers" ps inspect run/ps --prometheus
 expect 2 "no table 'nothing' among the" ps inspect "$servers" --table nothing

@@ -10,7 +10,8 @@
  *     ps         serves until the chief says that the job is over, then ends
  *     worker     trains
  *     chief      trains, saves, writes summaries; where none is listed worker 0 is it. Waits for the
- *                others before the last checkpoint, then ends the servers
+ *                others before the last checkpoint, then ends the servers. When it dies for good another
+ *                worker does all that (not where hybrid; not without model_dir)
  *     evaluator  evaluates each checkpoint it finds; ends after the last one
  *     (none)     local: trains and evaluates in turn
  *
@@ -77,7 +78,8 @@ typedef struct trm_ps_strategy {
     bool no_log;            /* a killed server goes back to its last checkpoint */
     const char *spill_folder; /* for rows beyond the memory; NULL = cold rows are evicted */
     const char *folder;     /* of the servers' files; NULL = model_dir/ps */
-    double timeout_seconds; /* servers and workers are waited for so long; 0 = 120 */
+    double timeout_seconds; /* servers and workers are waited for so long; who is silent for half of it is taken for
+                               dead, and another worker does a chief's work; 0 = 120 */
     /* as in trm_ps_training */
     void (*table)(void *context, trm_table_options *options);
     void *context;
@@ -97,7 +99,8 @@ typedef struct trm_run_config {
     double keep_checkpoint_every_n_hours; /* and for ever one in so many hours; 0 = 10000 */
     int64_t log_step_count_steps;   /* "loss = ..., step = ..."; 0 = 100, negative = none */
     int64_t iterations_per_loop;    /* 0 = 1; more: callbacks see only the ends of epochs (local only) */
-    bool enable_data_pre_proc;      /* the next batch is prepared, and its rows fetched, during this one */
+    bool enable_data_pre_proc;      /* the next batch is prepared, and its rows fetched, during this one (asynchronous:
+                                       not the variables of a model without tables, which would be old) */
     bool mix_compile_mode;          /* must be true with servers: parts of the model are not on the device */
     const char *precision_mode;     /* allow_mix_precision, must_keep_origin_dtype, force_fp32; NULL = that */
     double session_creation_timeout_secs; /* how long roles wait for servers to come up; 0 = 7200 */

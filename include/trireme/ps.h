@@ -14,183 +14,11 @@
 #define TRIREME_PS_H
 
 #include "trireme/base.h"
+#include "trireme/ps_tables.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- tables ------------------------------------------------------------------------------- */
-
-/* How a row learns from a gradient g; lr is the learning rate, n the number of ticks. All state is
- * float32, whatever the row's own dtype. Values are part of the file format: append only. */
-typedef enum trm_row_rule {
-    TRM_ROW_SGD = 1,         /* w -= lr g */
-    TRM_ROW_MOMENTUM,        /* m = momentum m + g; w -= lr m   (lazy: untouched rows rest) */
-    TRM_ROW_ADAGRAD,         /* a += g^2; w -= lr g / (sqrt(a) + epsilon) */
-    TRM_ROW_ROWWISE_ADAGRAD, /* a += mean(g^2), one number a row; else as Adagrad */
-    TRM_ROW_ADAM,            /* moments of a row that rested k ticks decay by beta^k first */
-    TRM_ROW_LAZY_ADAM,       /* moments decay only when touched (torch.optim.SparseAdam) */
-    TRM_ROW_FTRL             /* FTRL-proximal: l1, l2, beta; McMahan et al., KDD'13 */
-} trm_row_rule;
-
-/* Zero in a field means the default named beside it. */
-typedef struct trm_row_optimizer {
-    trm_row_rule rule;         /* TRM_ROW_ADAGRAD */
-    float learning_rate;       /* 0.01 */
-    float momentum;            /* 0 */
-    bool nesterov;             /* w -= lr (g + momentum m) */
-    float beta1, beta2;        /* 0.9, 0.999 */
-    float epsilon;             /* 1e-10; Adam 1e-8 */
-    float initial_accumulator; /* 0 (TensorFlow's Adagrad and FTRL: 0.1) */
-    float l1, l2, beta;        /* FTRL: 0, 0, 0 */
-    float weight_decay;        /* g += weight_decay w, on touched rows; 0 */
-} trm_row_optimizer;
-
-typedef enum trm_row_init_kind {
-    TRM_ROW_INIT_CONSTANT, /* value */
-    TRM_ROW_INIT_UNIFORM,  /* value +- scale */
-    TRM_ROW_INIT_NORMAL    /* mean value, standard deviation scale */
-} trm_row_init_kind;
-
-typedef struct trm_row_init {
-    trm_row_init_kind kind;
-    float value, scale;
-    /* Not 0: the rows are those of a [.., width] array that was filled element by element from this
-     * stream of random numbers, as parameters of a network are (so that a table begins with the
-     * same values here as on one device). */
-    uint64_t stream;
-} trm_row_init;
-
-/* Which new keys get a row. Until then their gradients are dropped whole and pulls see the initial
- * value. Counts survive checkpoints. */
-typedef enum trm_admission_kind {
-    TRM_ADMIT_ALL,
-    TRM_ADMIT_COUNT,      /* from the min_count-th push on, counted exactly for `capacity` keys */
-    TRM_ADMIT_BLOOM,      /* the same in a counting Bloom filter: may admit early, never late */
-    TRM_ADMIT_PROBABILITY /* each push of an absent key admits it with `probability` */
-} trm_admission_kind;
-
-typedef struct trm_admission {
-    trm_admission_kind kind;
-    int32_t min_count;  /* 1..255; 0 = 2 */
-    int64_t capacity;   /* keys in waiting, whole table; 0 = 1 << 20 */
-    double probability; /* (0, 1] */
-} trm_admission;
-
-typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
-
-/* When rows leave. Each rule is off at 0. A few rows are looked at with every push. */
-typedef struct trm_expiry {
-    double after_seconds; /* without an update */
-    int64_t after_ticks;  /* pushes of any row without an update of this one */
-    float min_score;      /* score = 1 an update, times score_decay a tick */
-    float score_decay;    /* 0 = 1 (never decays) */
-    int64_t max_rows;     /* whole table; then the worst of a sample of 16 leaves first */
-    trm_cap_policy cap;   /* who is worst: least recently or least often updated */
-    float min_norm;       /* of a row's values, Euclidean; where rows begin at 0, also of new ones */
-} trm_expiry;
-
-/* Where rows live. Never a question of how many servers there were when they were made: a
- * checkpoint loads at any number of servers. */
-typedef enum trm_placement_kind {
-    TRM_PLACE_BY_HASH,     /* any keys */
-    TRM_PLACE_ROUND_ROBIN, /* part p on server (first + p) % servers */
-    TRM_PLACE_BY_SIZE      /* equal bytes to all: servers share the bytes of all variables */
-} trm_placement_kind;
-
-/* A dense variable is a table of keys 0 .. rows - 1 whose parts, ranges of rows of (nearly) equal
- * length, each live on one server. Filled by trm_ps_place. */
-typedef struct trm_placement {
-    trm_placement_kind kind;
-    int32_t parts, first; /* 0 = 1; ROUND_ROBIN: parts before this variable's */
-    int64_t rows;
-    double begin, end; /* BY_SIZE: this variable's share of all bytes, within [0, 1] */
-} trm_placement;
-
-typedef struct trm_table_options {
-    const char *name;      /* unique among the tables of a job; copied */
-    int32_t width;         /* values a row, 1..1048576 */
-    trm_dtype dtype;       /* of the values: 0 = float32; bfloat16, float16 */
-    bool round_to_nearest; /* 16-bit rows, gradients on a 16-bit wire: not stochastically */
-    uint64_t seed;         /* of initial values, rounding and admission */
-    trm_row_optimizer optimizer;
-    trm_row_init init;
-    trm_admission admission;
-    trm_expiry expiry;
-    trm_placement placement;
-} trm_table_options;
-
-/* Into how many parts a variable is cut, along its rows: TensorFlow's rules. */
-typedef enum trm_partition_kind {
-    TRM_PARTITION_NONE,
-    TRM_PARTITION_FIXED,    /* max_parts of them */
-    TRM_PARTITION_MIN_SIZE, /* as many as possible of at least part_bytes, at most max_parts */
-    TRM_PARTITION_MAX_SIZE  /* as few as possible of at most part_bytes; max_parts wins */
-} trm_partition_kind;
-
-typedef struct trm_partition {
-    trm_partition_kind kind;
-    int32_t max_parts;  /* 0 = 1; MAX_SIZE: 0 = no limit */
-    int64_t part_bytes; /* 0 = 256 KiB */
-} trm_partition;
-
-typedef struct trm_ps_variable {
-    int64_t rows, row_bytes;
-} trm_ps_variable;
-
-/* Places variables, in the order of their creation: out[count] for their tables' options.
- *   errors  INVALID   thread  any */
-TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
-                                             const trm_partition *partition,
-                                             trm_placement_kind kind, trm_placement *out,
-                                             trm_error *err);
-/* The server of a row.   thread  any */
-TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
-
-/* What a table holds and has done since its creation, summed over shards. */
-typedef struct trm_table_stats {
-    int64_t rows, spilled_rows;
-    int64_t bytes;              /* memory of rows, index, admission */
-    int64_t reads, read_misses; /* keys */
-    int64_t updates;            /* gradients applied to rows */
-    int64_t created, refused;   /* new keys let in, not (yet) let in */
-    int64_t expired, evicted;   /* left by a rule, by the cap or the budget */
-    int64_t spilled, unspilled; /* moved to the file, moved back */
-    int64_t no_room;            /* gradients dropped because the budget gave no row */
-    int32_t admission_level;    /* how often the budget has doubled min_count */
-} trm_table_stats;
-
-/* One row as an audit shows it. */
-typedef struct trm_row_info {
-    uint64_t key;
-    uint32_t last_tick, last_time; /* of the last update: tick, wall-clock second */
-    uint32_t count, version;       /* updates since creation; changes of the record */
-    float score;
-    bool spilled;
-} trm_row_info;
-
-/* ---- pooling and hashing ------------------------------------------------------------------- */
-
-typedef enum trm_pooling { TRM_POOL_SUM, TRM_POOL_MEAN, TRM_POOL_SQRTN } trm_pooling;
-
-/* Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of
- * weight_i * rows[i]; scale_b is 1, 1 / sum(weights) or 1 / sqrt(sum(weights^2)) (TensorFlow's
- * definitions); an empty bag gives zeros.
- *   shape   rows[offsets[bags]][width], weights[offsets[bags]] or NULL for ones, out[bags][width]
- *   thread  any */
-TRM_API void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
-                           const int64_t *offsets, int64_t bags, int32_t width, float *out);
-/* Its gradient: d_rows[i] = scale_b * weight_i * d_out[b]; d_weights (NULL = not wanted) is the
- * exact derivative, also through scale_b. `rows` may be NULL without d_weights. */
-TRM_API void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
-                                    const int64_t *offsets, int64_t bags, int32_t width,
-                                    const float *d_out, float *d_rows, float *d_weights);
-
-/* The key of a categorical value: a 64-bit hash (XXH3) of the bytes, seeded by the feature's
- * number, so that equal texts of two features differ. `buckets` > 0 folds it into [0, buckets).
- * thread any */
-TRM_API uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes,
-                                 uint64_t buckets);
 
 /* ---- servers -------------------------------------------------------------------------------- */
 
@@ -217,7 +45,8 @@ typedef struct trm_ps_server_options {
     int64_t spill_bytes;      /* 0 = as much as the disk has */
     trm_ps_mode mode;
     int32_t workers;        /* expected in BOUNDED and SYNC mode; 0 = 1 */
-    int32_t staleness;      /* BOUNDED: 0 = every worker finishes batch t before any starts t + 1 */
+    int32_t staleness;      /* BOUNDED: 0 = every worker finishes batch t before any starts t + 1; tables may have
+                               their own, and with TRM_STALENESS_ANY only they bind */
     int32_t backup_workers; /* SYNC: the slowest so many of each batch are not waited for; what they
                                push is dropped, of samples that were lent in the next sum */
     bool sum_gradients;     /* SYNC: instead of their mean */
@@ -256,6 +85,10 @@ typedef struct trm_ps_client_options {
     double timeout_seconds;  /* for every wait, restarts of servers included; 0 = 60 */
     double retry_seconds;    /* without an answer a push is sent again; 0 = 5 */
     const void *token;       /* as the server's */
+    /* Asked while servers are waited for: true ends a wait for one that is not there at once, for other workers' pushes
+     * after five seconds, with CANCELLED. NULL = never. */
+    bool (*stopped)(void *context);
+    void *context;
 } trm_ps_client_options;
 
 /* Connects to all servers.   errors  INVALID, TIMEOUT and PEER (naming the server), NOMEM
@@ -374,6 +207,26 @@ typedef struct trm_ps_worker {
 TRM_API TRM_MUST_USE trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers,
                                                int32_t capacity, int32_t *count, trm_error *err);
 
+/* The chief's duties, checkpoints and the end of the job, are one worker's at a time. Server 0 keeps a lease: who holds
+ * it and is silent for worker_timeout_seconds loses it to the next that asks, and is then refused a checkpoint and the
+ * end. Everything that the holder sends counts, and while it waits for servers it says that it lives. */
+typedef enum trm_ps_chief_wish {
+    TRM_PS_CHIEF_STANDS_IN, /* only when the chief is silent, or has not come for as long */
+    TRM_PS_CHIEF_IS         /* the one that the job names: also when nobody is yet */
+} trm_ps_chief_wish;
+typedef struct trm_ps_chief {
+    bool mine;
+    int32_t worker; /* whose it is; -1 = nobody's */
+    double silent_seconds, lease_seconds;
+} trm_ps_chief;
+/* Asks to be chief, or to stay it. `timeout_seconds`: for this question; 0 = the client's.
+ *   errors  as pull; CANCELLED (another process is this worker) */
+TRM_API TRM_MUST_USE trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, double timeout_seconds,
+                                                 trm_ps_chief *out, trm_error *err);
+/* This worker pushes no more, nobody waits for it, its samples are others'. It may still read, and be the chief.
+ *   errors  as pull */
+TRM_API TRM_MUST_USE trm_status trm_ps_leave(trm_ps_client *client, trm_error *err);
+
 typedef struct trm_ps_checkpoint_result {
     uint32_t cut;
     bool differential;
@@ -384,10 +237,10 @@ typedef struct trm_ps_checkpoint_result {
  * all servers or on none. Files go to each server's folder; the list of them, written last, to
  * `folder`/MANIFEST-<cut>.json (the same folder when servers share one). `differential` holds what
  * changed since the cut before (and becomes full when there is none).
- *   errors  INVALID, IO, NOSPACE, TIMEOUT, PEER: then the cut does not exist */
+ *   errors  INVALID, IO, NOSPACE, TIMEOUT, PEER: then the cut does not exist; CANCELLED: another worker is the chief */
 TRM_API TRM_MUST_USE trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                                                   trm_ps_checkpoint_result *result, trm_error *err);
-/* Tells all servers to end (trm_ps_server_wait returns). */
+/* Tells all servers to end (trm_ps_server_wait returns).   errors  as pull; CANCELLED: another worker is the chief */
 TRM_API TRM_MUST_USE trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err);
 
 #ifdef __cplusplus

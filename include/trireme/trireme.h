@@ -21,6 +21,7 @@
 #include "trireme/plan.h"
 #include "trireme/planner.h"
 #include "trireme/ps.h"
+#include "trireme/ps_tables.h"
 #include "trireme/ps_tools.h"
 #include "trireme/save.h"
 #include "trireme/save_events.h"

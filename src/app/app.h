@@ -53,7 +53,7 @@ typedef struct app_options {
     const char *deterministic, *context, *hosts, *remote_shell, *launch_directory;
     int64_t deterministic_block;
     bool shard_optimizer, any_address, agent;
-    double timeout, start_timeout;
+    double timeout, start_timeout, role_timeout;
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
     bool private_buffers;

@@ -5,6 +5,7 @@
 #include "trireme/cluster.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,34 @@ static trm_status connect_all(const app_options *o, char *addresses, trm_ps_clie
     return trm_ps_client_create(&options, out, err);
 }
 
+/* The greatest lag that is counted in this place. */
+static int64_t most_of(int place) { return place < 3 ? place : (int64_t)1 << (place - 1); }
+
+/* "lag (updates between a batch's read and its push): 0: 12.5 %, 1: 75.0 %, to 4: 12.5 %" */
+static void tell_lags(const trm_table_stats *s) {
+    int64_t pushes = 0;
+    char list[TRM_PS_LAGS * 24] = "[";
+    for (int i = 0; i < TRM_PS_LAGS; i++) {
+        size_t at = strlen(list);
+        pushes += s->lags[i];
+        snprintf(list + at, sizeof list - at, "%s%lld%s", i > 0 ? "," : "", (long long)s->lags[i], i == TRM_PS_LAGS - 1 ? "]" : "");
+    }
+    app_json_raw("lags", list);
+    app_json_int("lag_sum", s->lag_sum);
+    if (pushes == 0) {
+        return;
+    }
+    app_say("  %-32s lag (updates between a batch's read and its push) %.1f on average;", "", (double)s->lag_sum / (double)pushes);
+    for (int i = 0; i < TRM_PS_LAGS; i++) {
+        if (s->lags[i] > 0) {
+            bool last = i == TRM_PS_LAGS - 1;
+            app_say(" %s%lld: %.1f %%", last ? "over " : i > 2 ? "to " : "", (long long)most_of(last ? i - 1 : i),
+                    100.0 * (double)s->lags[i] / (double)pushes);
+        }
+    }
+    app_say("\n");
+}
+
 static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *err) {
     int32_t slots;
     const trm_table_options *o = trm_ps_client_table_options(client, number, &slots);
@@ -56,6 +85,7 @@ static trm_status tell_table(trm_ps_client *client, int32_t number, trm_error *e
     app_json_int("expired", s.expired);
     app_json_int("evicted", s.evicted);
     app_json_int("no_room", s.no_room);
+    tell_lags(&s);
     app_json_close();
     return TRM_OK;
 }
@@ -132,6 +162,30 @@ static void say_head(const char *prefix, const char *name, const char *kind, con
     app_say("# HELP trireme_ps_%s%s %s\n# TYPE trireme_ps_%s%s %s\n", prefix, name, help, prefix, name, kind);
 }
 
+/* As a histogram: counts are cumulative. */
+static void say_lags(trm_ps_client *client, const trm_table_stats *all, int32_t tables) {
+    int32_t slots;
+    say_head("table_", "lag", "histogram", "updates of the table between a batch's read and its push, of each server's part");
+    for (int32_t t = 0; t < tables; t++) {
+        int64_t below = 0;
+        for (int i = 0; i < TRM_PS_LAGS; i++) {
+            below += all[t].lags[i];
+            app_say("trireme_ps_table_lag_bucket{table=\"");
+            say_label(trm_ps_client_table_options(client, t, &slots)->name);
+            if (i < TRM_PS_LAGS - 1) {
+                app_say("\",le=\"%lld\"} %lld\n", (long long)most_of(i), (long long)below);
+            } else {
+                app_say("\",le=\"+Inf\"} %lld\n", (long long)below);
+            }
+        }
+        app_say("trireme_ps_table_lag_sum{table=\"");
+        say_label(trm_ps_client_table_options(client, t, &slots)->name);
+        app_say("\"} %lld\ntrireme_ps_table_lag_count{table=\"", (long long)all[t].lag_sum);
+        say_label(trm_ps_client_table_options(client, t, &slots)->name);
+        app_say("\"} %lld\n", (long long)below);
+    }
+}
+
 static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_error *err) {
     trm_ps_worker workers[WORKERS_SHOWN];
     int32_t count = 0, slots;
@@ -163,6 +217,9 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
             say_label(trm_ps_client_table_options(client, t, &slots)->name);
             app_say("\"} %lld\n", (long long)value);
         }
+    }
+    if (status == TRM_OK) {
+        say_lags(client, all, tables);
     }
     free(all);
     return status;

@@ -38,12 +38,26 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
                     "finish a batch before the next begins)", o->mode);
 }
 
+/* An asynchronous job whose tables have bounds of their own: the servers are to know of batches, the rest runs free. */
+static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
+    if (s->mode == TRM_PS_SYNC) {
+        return app_fail(err, TRM_INVALID, "--tables staleness: synchronous rows are never old; it is of --mode async and staleness=K");
+    }
+    if (s->mode == TRM_PS_ASYNC) {
+        s->mode = TRM_PS_BOUNDED;
+        s->staleness = TRM_STALENESS_ANY;
+        s->lend = s->lend == TRM_PS_LEND_AUTO ? TRM_PS_LEND_ALWAYS : s->lend;
+    }
+    return TRM_OK;
+}
+
 /* Which tables there are is known only later. */
 trm_status app_check_strategy(const app_options *o, trm_ps_strategy *s, trm_error *err) {
-    trm_table_options unused = {0};
+    trm_table_options all = {0};
     uint64_t named = 0;
     trm_status status = mode_of(o, s, err);
-    return status == TRM_OK ? app_table_flag(o->tables, &unused, &named, err) : status;
+    status = status == TRM_OK ? app_table_flag(o->tables, &all, &named, err) : status;
+    return status == TRM_OK && all.staleness != 0 ? bind_tables(s, err) : status;
 }
 
 /* ---- the role ---------------------------------------------------------------------------------------------- */
@@ -227,6 +241,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
                                 .shards = (int32_t)o->ps_shards,
                                 .memory_bytes = o->ps_memory,
                                 .no_log = o->no_ps_log,
+                                .timeout_seconds = o->role_timeout,
                                 .spill_folder = o->ps_spill,
                                 .table = set_table,
                                 .context = r};

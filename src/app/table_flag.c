@@ -146,6 +146,10 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         static const word ways[] = {{"stochastic", 0}, {"nearest", 1}, {NULL, 0}};
         status = one_of(key, text, ways, &value, err);
         t->round_to_nearest = value != 0;
+    } else if (strcmp(key, "staleness") == 0) {
+        double batches = 0;
+        status = number(key, text, 0, 1e6, &batches, err);
+        t->staleness = batches < 1 ? TRM_STALENESS_NONE : (int32_t)batches;
     } else if (strcmp(key, "optimizer") == 0) {
         status = one_of(key, text, RULES, &value, err);
         t->optimizer.rule = (trm_row_rule)value;
@@ -157,9 +161,9 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
         status = one_of(key, text, CAPS, &value, err);
         t->expiry.cap = (trm_cap_policy)value;
     } else {
-        status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, optimizer, rate, momentum, accumulator, "
-                          "decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, min-norm, max-rows and cap "
-                          "are known", key);
+        status = app_fail(err, TRM_INVALID, "--tables: '%.40s' is unknown: rows, rounding, staleness, optimizer, rate, momentum, "
+                          "accumulator, decay, l1, l2, init, admit, expire-seconds, expire-steps, min-score, score-decay, min-norm, "
+                          "max-rows and cap are known", key);
     }
     return status;
 }

@@ -67,8 +67,15 @@ trm_status trmi_channel_listener_accept(trmi_channel_listener *listener, double 
                                         trmi_channel **out, trm_error *err);
 void trmi_channel_listener_shut(trmi_channel_listener *listener);
 void trmi_channel_listener_destroy(trmi_channel_listener *listener);
-/* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER */
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, trmi_channel **out,
+/* Who waits may be told not to. */
+typedef struct trmi_stop {
+    bool (*asked)(void *context); /* NULL = never */
+    void *context;
+} trmi_stop;
+static inline bool trmi_stop_asked(const trmi_stop *stop) { return stop->asked != NULL && stop->asked(stop->context); }
+
+/* "host:port" or "[v6]:port".   errors  INVALID, TIMEOUT, PEER, CANCELLED (stopped) */
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop, trmi_channel **out,
                                 trm_error *err);
 
 /* --- from tcp to shared memory

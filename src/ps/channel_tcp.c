@@ -28,6 +28,7 @@ enum {
     SPARE_BLOCKS = 4,
     STRANGER_BYTES = 4096
 };
+static const double LOOK_SECONDS = 0.25; /* between looks whether to stop */
 static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
 
 /* Message memory is kept for the next message: taking it anew costs more than sending it. */
@@ -404,23 +405,30 @@ static bool is_own_end(int fd) {
            a == b && memcmp(&here, &there, a) == 0;
 }
 
+/* Until a connection that was begun is there: 0, or why not. A host that lives answers in one look. */
+static int await_connection(int fd, double deadline, const trmi_stop *stop) {
+    int failed = ETIMEDOUT, ready;
+    socklen_t length = sizeof failed;
+    do {
+        double left = deadline - trmi_os_now();
+        struct pollfd p = {fd, POLLOUT, 0};
+        ready = poll(&p, 1, left > LOOK_SECONDS ? (int)(LOOK_SECONDS * 1e3) : left > 0 ? (int)(left * 1e3) : 0);
+    } while (ready <= 0 && trmi_os_now() < deadline && !trmi_stop_asked(stop));
+    if (ready > 0) {
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
+    }
+    return failed;
+}
+
 /* One attempt; TRM_PEER when nobody listens (yet). */
-static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline,
+static trm_status connect_once(const struct addrinfo *to, const char *address, double deadline, const trmi_stop *stop,
                                trmi_channel **out, trm_error *err) {
     int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot make a socket", address);
     }
     int failed = connect(fd, to->ai_addr, to->ai_addrlen) == 0 ? 0 : errno;
-    if (failed == EINPROGRESS) {
-        double left = deadline - trmi_os_now();
-        struct pollfd p = {fd, POLLOUT, 0};
-        socklen_t length = sizeof failed;
-        failed = ETIMEDOUT;
-        if (poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0) > 0) {
-            getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &length);
-        }
-    }
+    failed = failed == EINPROGRESS ? await_connection(fd, deadline, stop) : failed;
     if (failed == 0 && is_own_end(fd)) {
         failed = ECONNREFUSED;
     }
@@ -433,7 +441,7 @@ static trm_status connect_once(const struct addrinfo *to, const char *address, d
     return wrap(fd, peer, out, err);
 }
 
-trm_status trmi_channel_connect(const char *address, double timeout_seconds, trmi_channel **out,
+trm_status trmi_channel_connect(const char *address, double timeout_seconds, const trmi_stop *stop, trmi_channel **out,
                                 trm_error *err) {
     char host[64];
     const char *colon = strrchr(address, ':');
@@ -456,12 +464,14 @@ trm_status trmi_channel_connect(const char *address, double timeout_seconds, trm
     do {
         status = TRM_PEER;
         for (const struct addrinfo *a = found; a != NULL && status != TRM_OK; a = a->ai_next) {
-            status = connect_once(a, address, deadline, out, err);
+            status = connect_once(a, address, deadline, stop, out, err);
         }
         if (status == TRM_PEER) {
             poll(NULL, 0, 50);
         }
-    } while (status == TRM_PEER && trmi_os_now() < deadline);
+    } while (status == TRM_PEER && trmi_os_now() < deadline && !trmi_stop_asked(stop));
     freeaddrinfo(found);
-    return status;
+    return status == TRM_PEER && trmi_stop_asked(stop)
+               ? TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %s", address)
+               : status;
 }

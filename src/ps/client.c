@@ -11,9 +11,26 @@
 
 static const double slice_seconds = 0.2;
 static const double say_seconds = 10; /* between words on a server that is waited for */
+enum { BEATS = 4 }; /* of a chief, in a lease's time */
+static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
 
 double trmi_client_deadline(const trm_ps_client *client) {
     return trmi_os_now() + client->options.timeout_seconds;
+}
+
+static trmi_stop stop_of(const trm_ps_client *client) {
+    return (trmi_stop){client->options.stopped, client->options.context};
+}
+
+static bool is_stopped(trm_ps_client *client) {
+    const trmi_stop stop = stop_of(client);
+    bool asked = trmi_stop_asked(&stop);
+    client->stop_seen = asked && client->stop_seen == 0 ? trmi_os_now() : client->stop_seen;
+    return asked;
+}
+
+static trm_status stopped(const trmi_peer *peer, trm_error *err) {
+    return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)", peer->number, peer->address);
 }
 
 /* ---- first words
@@ -22,13 +39,17 @@ double trmi_client_deadline(const trm_ps_client *client) {
 /* On a connection of which nobody else knows yet. *refused: the server has answered with an error.
  */
 static trm_status exchange(trmi_channel *channel, const trmi_ps_header *header, trmi_ps_note *note,
-                           double timeout, bool *refused, trm_error *err) {
+                           double timeout, const trmi_stop *stop, bool *refused, trm_error *err) {
     trmi_message m;
+    double deadline = trmi_os_now() + timeout;
     size_t bytes = trmi_ps_note_size((trmi_ps_kind)header->kind);
     TRMI_TRY(channel->table->reserve(channel, bytes, timeout, &m, err));
     trmi_ps_encode_note(header, note, NULL, m.data);
     TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
-    trm_status status = channel->table->receive(channel, timeout, &m, err);
+    trm_status status;
+    do {
+        status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds, &m, err);
+    } while (status == TRM_TIMEOUT && trmi_os_now() < deadline && !trmi_stop_asked(stop));
     if (status == TRM_END) {
         return TRMI_FAIL(err, TRM_PEER, "%s closed the connection at once", channel->peer);
     }
@@ -53,9 +74,10 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
     trmi_ps_note note = {0};
     uint8_t nonces[64], mac[32];
     char path[128] = "";
+    const trmi_stop stop = stop_of(client);
     TRMI_TRY(trmi_ps_nonce(nonces, err));
     memcpy(&note.value[4], nonces, 32);
-    TRMI_TRY(exchange(*channel, &header, &note, timeout, &client->refused_here, err));
+    TRMI_TRY(exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err));
     memcpy(nonces + 32, &note.value[4], 32);
     trmi_ps_prove(client->token, "server", nonces, mac);
     if (!trmi_ps_same_mac(mac, (const uint8_t *)&note.value[8])) {
@@ -74,7 +96,7 @@ static trm_status hello(trm_ps_client *client, trmi_peer *peer, trmi_channel **c
         memcpy(note.text, path, sizeof path);
     }
     header.flags = 2;
-    trm_status status = exchange(*channel, &header, &note, timeout, &client->refused_here, err);
+    trm_status status = exchange(*channel, &header, &note, timeout, &stop, &client->refused_here, err);
     bool shared = status == TRM_OK && offer != NULL && note.value[7] != 0;
     trmi_tcp_trust(*channel);
     if (offer != NULL) {
@@ -115,8 +137,9 @@ static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool join
     trmi_channel *channel = NULL;
     double timeout = deadline - trmi_os_now();
     timeout = timeout < 0.05 ? 0.05 : timeout;
+    const trmi_stop stop = stop_of(client);
     trm_status status = peer->address[0] != '\0'
-                            ? trmi_channel_connect(peer->address, timeout, &channel, err)
+                            ? trmi_channel_connect(peer->address, timeout, &stop, &channel, err)
                             : trmi_server_connect_local(client->options.local[peer->number],
                                                         client->options.ring_bytes, &channel, err);
     TRMI_TRY(status);
@@ -149,6 +172,28 @@ static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t
     return c->table->commit(c, &m, timeout, err);
 }
 
+/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
+static trm_status tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
+                       size_t trailer_bytes, double deadline) {
+    trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
+                             .worker = c->worker,
+                             .incarnation = c->incarnation,
+                             .sequence = ++c->next_request,
+                             .extra = {(int64_t)trailer_bytes}};
+    size_t bytes = trmi_ps_note_size(TRMI_PS_CONTROL);
+    uint8_t *data = trmi_alloc(bytes + trailer_bytes);
+    if (data == NULL) {
+        return TRM_NOMEM; /* the next time */
+    }
+    trmi_ps_encode_note(&header, note, NULL, data);
+    if (trailer_bytes > 0) {
+        memcpy(data + bytes, trailer, trailer_bytes);
+    }
+    trm_status status = send_now(c, peer, data, bytes + trailer_bytes, deadline, NULL);
+    trmi_free(data);
+    return status;
+}
+
 /* Tells this server, without waiting, of the steps that it has not been told of: others may wait for them. */
 static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
     if (peer->channel == NULL || !trmi_client_steps_untold(c, peer)) {
@@ -156,32 +201,29 @@ static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
     }
     uint64_t pushes = trmi_client_steps_settled(c);
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
-    trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
-                             .worker = c->worker,
-                             .incarnation = c->incarnation,
-                             .sequence = ++c->next_request,
-                             .extra = {(int64_t)c->steps_bytes}};
-    size_t bytes = trmi_ps_note_size(TRMI_PS_CONTROL);
-    uint8_t *data = trmi_alloc(bytes + c->steps_bytes);
-    if (data == NULL) {
-        return; /* the next time */
-    }
-    trmi_ps_encode_note(&header, &note, NULL, data);
-    if (c->steps_bytes > 0) {
-        memcpy(data + bytes, c->steps, c->steps_bytes);
-    }
-    /* A connection that breaks here is mended by whoever waits for its server: that tells again. */
-    if (send_now(c, peer, data, bytes + c->steps_bytes, deadline, NULL) == TRM_OK) {
+    /* Broken, whoever mends it tells again. */
+    if (tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
         peer->carried = c->steps_last;
         peer->carried_pushes = pushes;
     }
-    trmi_free(data);
 }
 
 static void tell_steps(trm_ps_client *client, double deadline) {
     for (uint32_t s = 1; s < client->servers; s++) {
         tell_steps_to(client, &client->peers[s], deadline);
     }
+}
+
+/* While it waits for servers the chief says that it lives. Nobody waits for the answer. */
+static void chief_beats(trm_ps_client *client, double deadline) {
+    trmi_peer *peer = &client->peers[0];
+    double now = trmi_os_now();
+    if (client->chief_lease == 0 || now - client->chief_said < client->chief_lease / BEATS || peer->channel == NULL) {
+        return;
+    }
+    trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, TRM_PS_CHIEF_STANDS_IN}};
+    client->chief_said = now;
+    (void)!tell(client, peer, &note, NULL, 0, deadline);
 }
 
 /* Everything that this server has not answered, in order. */
@@ -251,6 +293,12 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
             return status;
         }
         cause = cause.status == TRM_OK && err != NULL ? *err : cause;
+        if (is_stopped(client)) {
+            return stopped(peer, err);
+        }
+        if (peer->number != 0) {
+            chief_beats(client, deadline);
+        }
         if (trmi_os_now() >= deadline || peer->address[0] == '\0') {
             if (err != NULL) {
                 *err = cause;
@@ -435,11 +483,19 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
     return TRM_OK;
 }
 
+/* The caller wants to stop, and what it waits for is others' to do. */
+static bool gives_up(trm_ps_client *client, double since) {
+    double begin = is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
+    return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
+}
+
 trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
                                 trm_error *err) {
+    const double begin = trmi_os_now();
     for (;;) {
         trmi_message m;
         tell_steps(client, deadline);
+        chief_beats(client, deadline);
         double now = trmi_os_now(), left = deadline - now;
         trm_status status = TRM_PEER;
         double slice = least_of(left, slice_seconds, client->options.retry_seconds);
@@ -450,6 +506,9 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
             take(client, peer, &m);
             tell_steps(client, deadline);
             return TRM_OK;
+        }
+        if (status == TRM_TIMEOUT && gives_up(client, begin)) {
+            return stopped(peer, err);
         }
         if (status == TRM_TIMEOUT) {
             if (trmi_os_now() >= deadline) {
@@ -531,7 +590,7 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
                       note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||
-                      note->value[0] == TRMI_ORDER_STEPS;
+                      note->value[0] == TRMI_ORDER_STEPS || note->value[0] == TRMI_ORDER_CHIEF;
     double deadline = trmi_client_deadline(client);
     for (;;) {
         uint64_t number;
@@ -592,6 +651,9 @@ static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, 
         double now = trmi_os_now(), slice = now + say_seconds;
         trm_status status = connect_peer(client, peer, true, slice < deadline ? slice : deadline, err);
         bool gone = (status == TRM_PEER || status == TRM_TIMEOUT) && peer->address[0] != '\0';
+        if (gone && is_stopped(client)) {
+            return stopped(peer, err);
+        }
         if (!gone || client->refused_here || trmi_os_now() >= deadline) {
             return status;
         }

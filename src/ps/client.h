@@ -133,6 +133,8 @@ struct trm_ps_client {
     bool reading;      /* trm_ps_read: answers of other batches must not block the channel */
     bool resting;      /* BOUNDED: the servers do not wait for this worker's clock */
     bool staging;      /* SYNC, samples are lent: see ps/server_step.c */
+    bool wants_rows;   /* waits for a batch's */
+    double stop_seen;  /* when it was first found that the caller wants to stop, 0 = never */
     bool refused_here; /* a server has said no: trying again is of no use */
     trm_table_options *tables; /* names owned */
     int32_t widths[TRMI_PS_TABLES_MAX];
@@ -154,6 +156,7 @@ struct trm_ps_client {
     uint8_t *steps; /* what server 0 has told of steps last, for the others */
     size_t steps_bytes;
     int64_t steps_last; /* the last of them, 0 = none */
+    double chief_lease, chief_said; /* 0: this worker is not the chief; when it last said that it lives */
     /* the one control request under way */
     uint64_t order;
     bool order_answered;

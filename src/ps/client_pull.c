@@ -16,17 +16,22 @@ static bool has_cache(const trm_ps_client *c) {
     return any;
 }
 
+/* Own batches that a cached row may be old: no more than the table's rows may be. */
+static int64_t age_of(const trm_ps_client *c, uint32_t table) {
+    int32_t bound = trmi_table_bound(c->tables[table].staleness, c->options.cache_staleness);
+    return bound < c->options.cache_staleness ? bound : c->options.cache_staleness;
+}
+
 /* Rows that the cache has are copied: it may give their place to another batch's before this one is waited for. */
 static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
-    int64_t oldest = b->index - c->options.cache_staleness;
     if (!has_cache(c)) {
         return TRM_OK;
     }
     for (int64_t u = part->first; u < part->end; u++) {
         trmi_unique *x = &b->uniques[u];
         const uint8_t *row = (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
-                                 ? trmi_cache_get(c->caches[x->table], x->key, oldest)
+                                 ? trmi_cache_get(c->caches[x->table], x->key, b->index - age_of(c, x->table))
                                  : NULL;
         x->wanted &= ~(uint32_t)TRMI_CACHED;
         if (row == NULL) {
@@ -405,7 +410,9 @@ trm_status trm_ps_pull_wait(trm_ps_batch *b, trm_error *err) {
     if (!b->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
+    b->client->wants_rows = !b->outside;
     trm_status status = finish_pull(b, err);
+    b->client->wants_rows = false;
     trmi_batch_release(b);
     return status;
 }

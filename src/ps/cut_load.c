@@ -71,6 +71,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
         return bad_block(r, "a table", err);
     }
     TRMI_TRY(trmi_ps_decode_note(r->body, r->block.bytes, &header, &note, &options, err));
+    options.staleness = 0; /* of a job, not of its files */
     if (r->block.table == shard->table_count) {
         TRMI_TRY(trmi_shard_add_table(shard, &options, err));
         /* Never more than the file can hold, whatever it says. */

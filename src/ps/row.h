@@ -48,6 +48,11 @@ static inline uint64_t trmi_key_hash(uint64_t key) {
     return z ^ (z >> 31);
 }
 
+/* Batches that rows of a table may be old. */
+static inline int32_t trmi_table_bound(int32_t staleness, int32_t of_job) {
+    return staleness == 0 ? of_job : staleness < 0 ? 0 : staleness;
+}
+
 /* Shards own equal ranges of virtual buckets. */
 enum { TRMI_VIRTUAL_BUCKETS_LOG2 = 12 };
 static inline uint32_t trmi_shard_of_key(uint64_t key, uint32_t shards) {

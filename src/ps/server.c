@@ -237,6 +237,7 @@ static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *mess
         return false;
     }
     r->header.worker = link->worker < 0 ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)link->worker;
+    atomic_store(&link->incarnation, header.incarnation);
     if (header.kind == TRMI_PS_PULL || header.kind == TRMI_PS_PUSH || header.kind == TRMI_PS_STAGE) {
         handle_rows(server, r);
         return true;
@@ -310,7 +311,7 @@ static void reap_links(trm_ps_server *server, bool all) {
     pthread_mutex_lock(&server->mutex);
     for (trmi_ps_link **at = &server->links; *at != NULL;) {
         trmi_ps_link *link = *at;
-        if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0)) {
+        if (!all && (!atomic_load(&link->ended) || atomic_load(&link->requests) > 0 || server->holder == link)) {
             at = &link->next;
             continue;
         }
@@ -324,6 +325,19 @@ static void reap_links(trm_ps_server *server, bool all) {
         at = &server->links;
     }
     pthread_mutex_unlock(&server->mutex);
+}
+
+/* Whoever held pushes back for a checkpoint has gone: they go on without it. */
+static void let_go_of_the_dead(trm_ps_server *server) {
+    trmi_request *ready = NULL;
+    pthread_mutex_lock(&server->mutex);
+    if (server->holder != NULL && server->until == NULL && atomic_load(&server->holder->ended)) {
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: worker %d has gone in the middle of a checkpoint: there is none",
+                 server->options.server, server->holder->worker);
+        ready = trmi_order_release(server);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    trmi_request_pulls_go(server, ready);
 }
 
 static void *accept_links(void *context) {
@@ -347,6 +361,7 @@ static void *accept_links(void *context) {
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
         trmi_request_pulls_go(server, ready);
+        let_go_of_the_dead(server);
         reap_links(server, false);
     }
     return NULL;
@@ -464,11 +479,13 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
         goto failed;
     }
+    TRMI_TRY_GOTO(status, trmi_lag_create(server, err), failed);
     for (uint32_t s = 0; s < server->shards; s++) {
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
+    server->chief.heard = trmi_os_now();
     TRMI_TRY_GOTO(status, trmi_server_away_open(server, trmi_front_was_away, err), failed);
     TRMI_TRY_GOTO(status, trmi_server_lease_open(server, err), failed);
     trmi_step_settle(server);
@@ -562,6 +579,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     }
     trmi_free(server->tables);
     trmi_free(server->runners);
+    trmi_lag_destroy(server);
     free(server->workers);
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->mutex);

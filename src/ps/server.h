@@ -26,7 +26,7 @@ typedef struct trmi_ps_link {
     pthread_t thread;
     pthread_mutex_t send_mutex; /* over reserve */
     int32_t worker;             /* -1 before HELLO */
-    uint32_t incarnation;
+    _Atomic uint32_t incarnation; /* of its last message */
     uint8_t nonce[64]; /* the client's, ours */
     bool welcome;
     _Atomic int32_t requests; /* under way */
@@ -49,7 +49,8 @@ typedef enum trmi_order {
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
-    TRMI_ORDER_STEPS    /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
+    TRMI_ORDER_STEPS,   /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
+    TRMI_ORDER_CHIEF    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
 } trmi_order;
 
 struct trmi_request {
@@ -91,6 +92,34 @@ typedef struct trmi_life {
     uint32_t worker, incarnation; /* the last that was given to a process of this worker */
 } trmi_life;
 
+/* Server 0: who may take checkpoints and end the job. */
+typedef struct trmi_chief {
+    bool held, gone; /* gone: the holder has said that it leaves */
+    uint32_t worker, incarnation;
+    double heard; /* the holder's last word, or when this server began */
+} trmi_chief;
+
+/* server_lag.c: how often the tables of a batch had been updated when it read them. */
+enum { TRMI_READS = 4 }; /* batches of a worker under way, and one more */
+typedef struct trmi_reads {
+    int64_t clock;
+    int64_t *updates; /* [count], -1 = not read */
+    int64_t capacity;
+    uint32_t count;
+} trmi_reads;
+typedef struct trmi_lag_counts {
+    int64_t of[TRM_PS_LAGS], sum;
+} trmi_lag_counts;
+/* By table. */
+typedef struct trmi_lag {
+    int32_t *staleness; /* as declared; 0 = the job's */
+    bool *declared;     /* in this life */
+    int64_t *updates;   /* pushes that had rows of it */
+    int64_t *last_push; /* the last of them */
+    int64_t push;       /* the number of this one */
+    trmi_lag_counts *counts;
+} trmi_lag;
+
 /* What the front knows of a worker. */
 typedef struct trmi_worker {
     uint32_t worker, incarnation;
@@ -100,6 +129,7 @@ typedef struct trmi_worker {
     bool active;         /* waited for in BOUNDED and SYNC mode */
     bool away;           /* has left, or rests: as its file says */
     double seen;
+    trmi_reads reads[TRMI_READS];
 } trmi_worker;
 
 /* Who is in a step: decided by server 0, told by the workers to the other servers. */
@@ -129,6 +159,7 @@ struct trm_ps_server {
     int32_t widths[TRMI_PS_TABLES_MAX];
     trm_table_options *tables; /* names owned */
     uint32_t table_count;
+    trmi_lag lag;
     trm_error failed; /* status TRM_OK, or why nothing is served any more */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
@@ -138,6 +169,7 @@ struct trm_ps_server {
     trmi_request *parked;  /* pulls that wait for clocks */
     trmi_request *waiting; /* SYNC: pushes of batches >= step; else: pushes held by a cut */
     bool held;
+    const trmi_ps_link *holder; /* who asked for that, NULL = nobody */
     const trmi_push_id *until; /* while a cut collects pushes: how far each worker's go */
     uint32_t until_count;
     trmi_request *staged;  /* server 0: pushes that all its shards keep, in no step yet */
@@ -147,6 +179,7 @@ struct trm_ps_server {
     int64_t told;                                  /* the step that all other servers have finished */
     int steps_fd;                                  /* log of the steps, -1 = none */
     int64_t steps_bytes;                           /* in it */
+    trmi_chief chief;                              /* server 0's */
     trmi_lease_book *leases;                       /* server 0's */
     int lease_fd;                                  /* their log, -1 = none */
     trmi_life *lives;
@@ -206,6 +239,20 @@ trmi_request *trmi_front_advance(trm_ps_server *server);
  */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 
+/* --- how far tables run behind (server_lag.c): with the front mutex held
+ * ------------------------------------------------------------------------ */
+trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);
+void trmi_lag_destroy(trm_ps_server *server);
+/* A worker has declared a table.   errors  INVALID: another one did so differently */
+trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness, trm_error *err);
+/* BOUNDED: how many batches the rows of this pull may be old: as few as the strictest of its tables wants. */
+int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request);
+/* A pull, a push of this worker goes on; NULL: it has pushed nothing yet. */
+void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
+void trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
+/* Into lags and lag_sum. */
+void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out);
+
 /* --- steps of samples that are lent (server_step.c): with the front mutex held
  * ------------------------------------------------------------------------ */
 /* A push of kind STAGE has come. */
@@ -228,6 +275,8 @@ void trmi_step_settle(trm_ps_server *server);
  * ------------------------------------------------------------------------ */
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
 void trmi_order_handle(trm_ps_server *server, trmi_request *request);
+/* Front mutex held: pushes that were held back for a cut go on without it, unless it has begun; as trmi_front_advance. */
+trmi_request *trmi_order_release(trm_ps_server *server);
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
 
@@ -267,6 +316,19 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
                                 trm_error *err);
 /* A worker has left or begun to rest; or it has pushed again. */
 void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
+/* The same file remembers the chief.   errors  IO, NOSPACE */
+trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation, trm_error *err);
+
+/* --- the chief (server_chief.c), server 0, front mutex held
+ * -------------------------------------------------------------- */
+/* The order CHIEF; true when another worker has become the chief. */
+bool trmi_chief_order(trm_ps_server *server, trmi_request *request);
+/* A message of this request's sender: the chief lives. */
+void trmi_chief_heard(trm_ps_server *server, const trmi_request *request);
+/* It has left: anybody may follow. */
+void trmi_chief_left(trm_ps_server *server, const trmi_request *request);
+/* Whether the sender may do what only the chief may; else r->err says who is it. */
+bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 
 /* --- connections (server.c)
  * ------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again does not wait for
  * them. A record says where a worker went; its last one counts. Others say which incarnations have been given: no two
- * processes have the same, whatever either has pushed. The file goes with the job. */
+ * processes have the same, whatever either has pushed; and who is the chief. The file goes with the job. */
 #include "ps/server.h"
 
 #include "base/checked.h"
@@ -17,11 +17,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2 };
+enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
 
 typedef struct away_record {
     uint32_t worker, incarnation;
-    uint32_t away; /* 0, 1; BEGINS */
+    uint32_t away; /* 0, 1; BEGINS, IS_CHIEF */
     uint32_t check; /* of the others */
 } away_record;
 
@@ -64,7 +64,9 @@ static trm_status replay(trm_ps_server *server, const char *path, trmi_away_see 
         if (life != NULL && life->incarnation < r.incarnation) {
             life->incarnation = r.incarnation;
         }
-        if (r.away != BEGINS) {
+        if (r.away == IS_CHIEF) {
+            server->chief = (trmi_chief){.held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
+        } else if (r.away != BEGINS) {
             see(server, r.worker, r.incarnation, r.away != 0);
         }
     }
@@ -123,4 +125,8 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
     TRMI_TRY(write_record(server, worker, last + 1, BEGINS, err));
     *incarnation = life->incarnation = last + 1;
     return TRM_OK;
+}
+
+trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation, trm_error *err) {
+    return write_record(server, worker, incarnation, IS_CHIEF, err);
 }

@@ -40,6 +40,9 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
         }
         w = &server->workers[server->worker_count++];
         *w = (trmi_worker){.worker = worker, .incarnation = incarnation};
+        for (int k = 0; k < TRMI_READS; k++) {
+            w->reads[k].clock = -1;
+        }
     }
     if (incarnation < w->incarnation) {
         TRMI_FAIL(err, TRM_CANCELLED,
@@ -50,6 +53,9 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     if (incarnation > w->incarnation) {
         w->incarnation = incarnation;
         w->dispatched = 0;
+        for (int k = 0; k < TRMI_READS; k++) {
+            w->reads[k].clock = -1;
+        }
         if (server->leases != NULL &&
             trmi_lease_drop_worker(server->leases, worker, err) != TRM_OK) {
             return NULL;
@@ -117,7 +123,7 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     case TRM_PS_ASYNC:
         return true;
     case TRM_PS_BOUNDED:
-        return slowest_clock(server, &who) >= r->header.clock - server->options.staleness;
+        return slowest_clock(server, &who) >= r->header.clock - trmi_lag_bound(server, r);
     case TRM_PS_SYNC:
         break;
     }
@@ -139,6 +145,7 @@ static void note_pull(trm_ps_server *server, const trmi_request *r) {
 bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
     note_pull(server, r);
     if (may_pull(server, r)) {
+        trmi_lag_pull(server, trmi_front_find(server, r->header.worker), r);
         return false;
     }
     r->next = server->parked;
@@ -160,6 +167,9 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
 
 static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
+    if (!r->dropped) {
+        trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
+    }
     r->run = trmi_run_push;
     trmi_request_dispatch(server, r);
 }
@@ -333,6 +343,7 @@ trmi_request *trmi_front_advance(trm_ps_server *server) {
             continue;
         }
         *at = r->next;
+        trmi_lag_pull(server, trmi_front_find(server, r->header.worker), r);
         r->next = ready;
         ready = r;
     }

@@ -50,7 +50,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
         }
         *number = (int32_t)i;
         return same_table(&server->tables[i], &checked)
-                   ? TRM_OK
+                   ? trmi_lag_declare(server, *number, checked.staleness, err)
                    : TRMI_FAIL(err, TRM_INVALID,
                                "table '%s': declared with width %d, rule %d; server %d has it with "
                                "width %d, rule %d (or another dtype, seed, initialiser, admission, "
@@ -92,7 +92,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
     server->tables[server->table_count] = checked;
     server->tables[server->table_count].name = name;
     *number = (int32_t)server->table_count++;
-    return TRM_OK;
+    return trmi_lag_declare(server, *number, checked.staleness, err);
 }
 
 /* ---- statistics and audits
@@ -192,6 +192,9 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
  */
 
 static void order_hold(trm_ps_server *server, trmi_request *r) {
+    if (!trmi_chief_allows(server, r)) {
+        return;
+    }
     if (server->held || server->options.folder == NULL) {
         TRMI_FAIL(&r->err, TRM_INVALID,
                   server->held ? "server %d: another checkpoint is being taken"
@@ -213,13 +216,20 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = server->last_cut;
     r->note.value[2] = server->last_cut_failed || server->last_cut == 0;
     server->held = true;
+    server->holder = r->link;
 }
 
 static trmi_request *release(trm_ps_server *server) {
     server->held = false;
+    server->holder = NULL;
     server->until = NULL;
     server->until_count = 0;
     return trmi_step_advance(server);
+}
+
+trmi_request *trmi_order_release(trm_ps_server *server) {
+    /* From CUT on `until` says how far pushes go, and its order releases them itself. */
+    return server->held && server->until == NULL ? release(server) : NULL;
 }
 
 /* Lets pushes go that other servers have let go, and waits for them; but not for ever: their worker
@@ -313,7 +323,8 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_cut_file) + 1);
     if (!server->held || number <= server->last_cut) {
-        TRMI_FAIL(&r->err, TRM_INVALID, "server %d: cut %u without hold, or after cut %u",
+        /* Restarted, or its connection to the asker broke, since it was told to hold. */
+        TRMI_FAIL(&r->err, TRM_PEER, "server %d: cut %u without hold, or after cut %u",
                   server->options.server, number, server->last_cut);
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
@@ -366,6 +377,9 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
     if (r->link != NULL && r->link->worker >= 0) {
         (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
     }
+    if (r->note.value[1] == 0) {
+        trmi_chief_left(server, r);
+    }
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_worker *w = &server->workers[i];
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
@@ -383,11 +397,15 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     bool answer = true;
     const trmi_order order = (trmi_order)r->note.value[0];
     pthread_mutex_lock(&server->mutex);
+    trmi_chief_heard(server, r);
     switch (order) {
     case TRMI_ORDER_STATS:
         r->trailer_bytes = sizeof(trm_table_stats);
         r->trailer = trmi_alloc(r->trailer_bytes);
         answer = r->trailer == NULL || !names_a_table(server, r);
+        if (!answer) {
+            trmi_lag_tell(server, r->note.value[1], (trm_table_stats *)(void *)r->trailer);
+        }
         r->run = run_stats;
         break;
     case TRMI_ORDER_ROW:
@@ -429,8 +447,15 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         ready = trmi_step_advance(server);
         break;
     case TRMI_ORDER_STOP:
-        atomic_store(&server->stop_asked, true);
-        pthread_cond_broadcast(&server->changed);
+        if (trmi_chief_allows(server, r)) {
+            atomic_store(&server->stop_asked, true);
+            pthread_cond_broadcast(&server->changed);
+        }
+        break;
+    case TRMI_ORDER_CHIEF:
+        if (trmi_chief_order(server, r)) { /* a checkpoint that the former one had begun to ask for */
+            ready = trmi_order_release(server);
+        }
         break;
     case TRMI_ORDER_WORKERS:
         order_workers(server, r);

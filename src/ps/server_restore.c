@@ -357,6 +357,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         memcpy(name, o->name, strlen(o->name) + 1);
         server->tables[i] = *o;
         server->tables[i].name = name;
+        server->tables[i].staleness = 0; /* as it is declared again */
         server->widths[i] = o->width;
         server->table_count++;
     }

@@ -757,7 +757,7 @@ static void strangers_are_turned_away(void **state) {
     trm_ps_client_destroy(client);
     /* Anything but our protocol is closed at once; the server goes on. */
     trmi_channel *raw;
-    CHECK_OK(trmi_channel_connect(address, 2, &raw, &err), err);
+    CHECK_OK(trmi_channel_connect(address, 2, &(trmi_stop){NULL, NULL}, &raw, &err), err);
     trmi_message m;
     CHECK_OK(raw->table->reserve(raw, 500, 1, &m, &err), err);
     memset(m.data, 'x', 500);

@@ -196,6 +196,7 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
     trm_table_options options;
     TRMI_TRY(trmi_ps_decode_header(body, bytes, &header, err));
     TRMI_TRY(trmi_ps_decode_note(body, bytes, &header, &note, &options, err));
+    options.staleness = 0; /* of a job, not of its files */
     return number < shard->table_count ? TRM_OK : trmi_shard_add_table(shard, &options, err);
 }
 

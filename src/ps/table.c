@@ -42,6 +42,10 @@ trm_status trmi_row_table_check(const trm_table_options *in, trm_table_options *
         return TRMI_FAIL(err, TRM_INVALID, "table '%s': initialiser %d is unknown", o.name,
                          (int)o.init.kind);
     }
+    if (o.staleness < TRM_STALENESS_NONE) {
+        return TRMI_FAIL(err, TRM_INVALID, "table '%s': staleness %d: batches, 0 (as the job's) or TRM_STALENESS_NONE expected",
+                         o.name, o.staleness);
+    }
     TRMI_TRY(trmi_row_optimizer_check(&o.optimizer, &o.optimizer, o.name, err));
     TRMI_TRY(check_expiry(&o, err));
     TRMI_TRY(trmi_placement_check(&o.placement, o.name, err));

@@ -527,7 +527,7 @@ static void spilled_rows_expire(void **state) {
 }
 
 static void a_budget_too_small_for_a_table_is_said(void **state) {
-    trmi_account account = {.limit = 1000};
+    trmi_account account = {.limit = 1500};
     trm_error err;
     trmi_row_table *table = NULL;
     trm_table_options o = {.name = "t", .width = 16};

@@ -26,6 +26,7 @@ struct trm_estimator {
     trm_role role;
     int32_t trainers, trainer; /* chief and workers together; which of them, -1 = none */
     bool is_chief, has_evaluator;
+    bool acts; /* as the chief, now */
     int32_t servers;
     size_t ring_bytes; /* of a worker's connections */
     _Atomic int stop;
@@ -74,8 +75,25 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
 trm_status trmi_export(const trm_estimator *e, const trm_eval_spec *eval, bool last, trm_model *model, uint64_t step,
                        const trm_evaluation *v, trm_error *err);
 
-/* estimator_save.c: the chief's callback: checkpoints as configured, at the first step, and at the end after
- * the other workers have finished. */
+/* estimator_chief.c */
+typedef struct trmi_duty {
+    trm_estimator *estimator;
+    trm_ps_client *client;
+    bool mine;
+    double asked, lease_seconds;
+} trmi_duty;
+/* May another worker do the chief's work when that dies? */
+bool trmi_duty_is_shared(const trm_estimator *e);
+/* Finds out whose the chief's work is, if that was not asked lately or `now`.   errors  those of trm_ps_chief_ask */
+trm_status trmi_duty_ask(trmi_duty *d, bool now, trm_error *err);
+/* This worker has trained: waits for the end of the job (TRM_END), or until the chief's work is its own (TRM_OK).
+ *   errors  PEER, TIMEOUT: server 0 has been away for too long */
+trm_status trmi_duty_wait(trmi_duty *d, trm_error *err);
+/* A callback for the time in which this process is the chief; owns `inner`. */
+trm_callback trmi_while_chief(const trm_estimator *e, trm_callback inner);
+
+/* estimator_save.c: every trainer's callback; of the one that is the chief: checkpoints as configured, at the first
+ * step, and at the end after the other workers have finished. */
 trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client);
 /* estimator_log.c: "loss = ..., step = ..." and "global_step/sec: ..." */
 trm_callback trmi_step_log(trm_estimator *e);

@@ -6,6 +6,9 @@
 #include <stdio.h>
 
 static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
+    if (e->strategy.mode == TRM_PS_BOUNDED && e->strategy.staleness == TRM_STALENESS_ANY) {
+        return "asynchronous, tables bounded";
+    }
     if (e->strategy.mode == TRM_PS_BOUNDED) {
         snprintf(text, size, "staleness %d", e->strategy.staleness);
         return text;

@@ -60,6 +60,8 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
 
 /* ---- joining --------------------------------------------------------------------------------------- */
 
+static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
+
 static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out, trm_error *err) {
     const char *addresses[1024];
     if (e->servers > (int32_t)(sizeof addresses / sizeof addresses[0])) {
@@ -78,7 +80,9 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .cache_staleness = e->strategy.cache_staleness,
                                            .ring_bytes = e->ring_bytes,
                                            .timeout_seconds = timeout,
-                                           .token = e->config.token};
+                                           .token = e->config.token,
+                                           .stopped = is_stopped,
+                                           .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);
 }
 
@@ -176,7 +180,7 @@ static trm_status build_model(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
-/* Running statistics are the chief's own: after a restart, those of the newest checkpoint. */
+/* Running statistics are each worker's own, the chief's are saved: after a restart, those of the newest checkpoint. */
 static void restore_states(const trainer *t) {
     trm_error err;
     int32_t skipped;
@@ -202,12 +206,12 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
     if (e->config.log_step_count_steps > 0) {
         options.callbacks[count++] = trmi_step_log(e);
     }
-    if (e->is_chief) {
+    if (e->is_chief || trmi_duty_is_shared(e)) {
         if (e->config.model_dir != NULL && e->config.save_summary_steps > 0) {
-            options.callbacks[count++] =
-                trm_tensorboard(&(trm_tensorboard_options){.directory = e->config.model_dir,
-                                                           .every_steps = e->config.save_summary_steps,
-                                                           .graph = true});
+            options.callbacks[count++] = trmi_while_chief(
+                e, trm_tensorboard(&(trm_tensorboard_options){.directory = e->config.model_dir,
+                                                              .every_steps = e->config.save_summary_steps,
+                                                              .graph = true}));
         }
         options.callbacks[count++] = trmi_ps_saver(e, t->client);
     }
@@ -218,8 +222,12 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
 static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_error *err) {
     trm_error own;
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-    if (!t->e->is_chief || !over) {
+    if (!t->e->acts || !over) {
         return status;
+    }
+    trmi_duty duty = {.estimator = t->e, .client = t->client};
+    if (trmi_duty_ask(&duty, true, &own) == TRM_OK && !duty.mine) {
+        return status; /* somebody stood in for it at the last moment, and will end the job */
     }
     trmi_job_state state = status == TRM_OK          ? TRMI_JOB_DONE
                            : status == TRM_DIVERGED ? TRMI_JOB_FAILED
@@ -248,7 +256,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     TRMI_TRY(status);
     TRMI_TRY(meet_others(t, err));
     TRMI_TRY(build_model(t, err));
-    if (e->is_chief) {
+    if (e->is_chief || trmi_duty_is_shared(e)) {
         restore_states(t);
     }
     trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
@@ -261,7 +269,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     out->lookups = stats.lookups;
     out->unique_keys = stats.unique_keys;
     out->cached_keys = stats.cached_keys;
-    if (status == TRM_OK && e->is_chief) {
+    if (status == TRM_OK && e->acts) {
         TRMI_TRY(trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
     return end_job(t, status, out->global_step, err);
@@ -272,7 +280,10 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trainer t = {.e = e};
     trm_status status = run(&t, spec, out, err);
     leave(&t);
-    bool evaluate = e->is_chief && !e->has_evaluator && eval != NULL && e->config.model_dir != NULL;
+    if (status == TRM_PEER && trmi_estimator_stopped(e)) { /* what was waited for when it was told to stop */
+        return trmi_error_append(err, " (stopped on request)"), TRM_CANCELLED;
+    }
+    bool evaluate = e->acts && !e->has_evaluator && eval != NULL && e->config.model_dir != NULL;
     if (status == TRM_OK && evaluate) {
         status = trmi_evaluate_latest(e, eval, out, err);
     }

@@ -1,4 +1,4 @@
-/* The chief's checkpoints while servers hold the parameters:
+/* The chief's checkpoints while servers hold the parameters (each trainer has this callback; who is the chief saves):
  *
  *      servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
  *      chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
@@ -21,10 +21,13 @@
 #include <unistd.h>
 
 enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
+/* Seconds for the folder's lock: at the start, and for that of a chief that died on another host. */
+static const double lock_seconds = 10, dead_lock_seconds = 100;
 
 typedef struct saver {
     trm_estimator *estimator;
     trm_ps_client *client;
+    trmi_duty duty;
     trm_checkpoint_writer *writer;
     const trmi_remote *remote;
     trm_ps_batch *batch; /* that reads tables, and its keys */
@@ -187,22 +190,71 @@ static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
 
 /* ---- when ------------------------------------------------------------------------------------------ */
 
-static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
-    saver *s = context;
-    const trm_run_config *c = &s->estimator->config;
+/* Begins to be the chief: the folder is its own. */
+static trm_status take_up(saver *s, const trm_progress *p, double patience, trm_error *err) {
+    trm_estimator *e = s->estimator;
+    const trm_run_config *c = &e->config;
+    if (c->model_dir != NULL) {
+        const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
+                                                .keep_every_hours = c->keep_checkpoint_every_n_hours,
+                                                .lock_wait_seconds = patience};
+        TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
+        TRMI_TRY(s->batch == NULL ? trm_ps_batch_create(s->client, &s->batch, err) : TRM_OK);
+        s->remote = p->model->remote;
+        s->table_bytes = bytes_of_tables(s);
+        s->servers_save = true;
+        TRMI_TRY(trmi_job_write(e, TRMI_JOB_RUNNING, p->global_step, err));
+    }
     s->time = trmi_os_now();
-    if (c->model_dir == NULL) {
+    e->acts = true;
+    return TRM_OK;
+}
+
+static void lay_down(saver *s) {
+    (void)!trm_checkpoint_writer_close(s->writer, NULL);
+    s->writer = NULL;
+    s->any = s->estimator->acts = false;
+}
+
+/* Begins or ends to be the chief, as server 0 says. */
+static trm_status follow(saver *s, const trm_progress *p, bool now, trm_error *err) {
+    trm_estimator *e = s->estimator;
+    TRMI_TRY(trmi_duty_ask(&s->duty, now, err));
+    if (!s->duty.mine && e->acts) {
+        lay_down(s);
+    }
+    if (!s->duty.mine || e->acts) {
         return TRM_OK;
     }
-    const trm_checkpoint_options options = {.keep = c->keep_checkpoint_max,
-                                            .keep_every_hours = c->keep_checkpoint_every_n_hours,
-                                            .lock_wait_seconds = 10};
-    TRMI_TRY(trm_checkpoint_writer_open(c->model_dir, &options, &s->writer, err));
-    TRMI_TRY(trm_ps_batch_create(s->client, &s->batch, err));
-    s->remote = p->model->remote;
-    s->table_bytes = bytes_of_tables(s);
-    s->servers_save = true;
-    return trmi_job_write(s->estimator, TRMI_JOB_RUNNING, p->global_step, err);
+    trm_error why;
+    trm_status status = take_up(s, p, 0, &why);
+    if (status != TRM_OK) { /* the lock of one that is stopped, or died on another host: later */
+        trmi_log(TRM_LOG_WARN, "train", "the chief's work waits: %s", why.message);
+        lay_down(s);
+    }
+    return TRM_OK;
+}
+
+static trm_status saver_begin(void *context, const trm_progress *p, trm_error *err) {
+    saver *s = context;
+    s->estimator->acts = false;
+    TRMI_TRY(trmi_duty_ask(&s->duty, true, err));
+    return s->duty.mine ? take_up(s, p, lock_seconds, err) : TRM_OK;
+}
+
+static trm_status save(saver *s, const trm_progress *p, trm_error *err) {
+    trm_error why;
+    TRMI_TRY(follow(s, p, true, err));
+    if (!s->estimator->acts) {
+        return TRM_OK;
+    }
+    trm_status status = save_now(s, p, err);
+    /* What failed may be another's by now. */
+    if (status == TRM_OK || trmi_duty_ask(&s->duty, true, &why) != TRM_OK || s->duty.mine) {
+        return status;
+    }
+    lay_down(s);
+    return TRM_OK;
 }
 
 /* The step is shared: others may have carried it past a multiple. */
@@ -210,9 +262,10 @@ static trm_status saver_step(void *context, const trm_progress *p, trm_error *er
     saver *s = context;
     const trm_run_config *c = &s->estimator->config;
     uint64_t every = (uint64_t)c->save_checkpoints_steps;
+    TRMI_TRY(follow(s, p, false, err));
     bool due = !s->any || (every > 0 && p->global_step / every != s->step / every) ||
                (c->save_checkpoints_secs > 0 && trmi_os_now() - s->time >= c->save_checkpoints_secs);
-    return due ? save_now(s, p, err) : TRM_OK;
+    return due && s->estimator->acts ? save(s, p, err) : TRM_OK;
 }
 
 /* Others that still work; -1 when that could not be found out. */
@@ -257,18 +310,27 @@ static void drain(const saver *s, double patience) {
 
 static trm_status saver_end(void *context, const trm_progress *p, trm_error *err) {
     saver *s = context;
-    drain(s, p->stopping ? 3 : s->estimator->strategy.timeout_seconds);
-    if (!s->estimator->strategy.hybrid) { /* others have gone on */
-        trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
-    }
-    TRMI_TRY(save_now(s, p, err));
-    if (s->writer == NULL) {
+    trm_estimator *e = s->estimator;
+    TRMI_TRY(follow(s, p, true, err));
+    if (!e->acts && p->stopping) {
         return TRM_OK;
     }
+    if (!e->acts && !s->duty.mine) {
+        trm_status status = trmi_duty_wait(&s->duty, err);
+        if (status != TRM_OK) {
+            return status == TRM_END ? TRM_OK : status;
+        }
+        trmi_estimator_say(e, "trainer %d is the chief now, and ends the job", e->trainer);
+    }
+    TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
+    drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
+    if (!e->strategy.hybrid) { /* others have gone on */
+        trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
+    }
+    TRMI_TRY(save(s, p, err));
     trm_checkpoint_writer *writer = s->writer;
     s->writer = NULL;
-    TRMI_TRY(trm_checkpoint_writer_close(writer, err));
-    return TRM_OK;
+    return trm_checkpoint_writer_close(writer, err);
 }
 
 static void saver_destroy(void *context) {
@@ -285,6 +347,7 @@ trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
     }
     s->estimator = e;
     s->client = client;
+    s->duty = (trmi_duty){.estimator = e, .client = client};
     return (trm_callback){.on_begin = saver_begin,
                           .on_step_end = saver_step,
                           .on_end = saver_end,
