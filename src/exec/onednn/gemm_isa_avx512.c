@@ -10,10 +10,6 @@
 #define VL 16
 #define VN 2
 #define MR 14
-#define INTERLEAVE_LOW(a, b)                                                                   \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define INTERLEAVE_HIGH(a, b)                                                                   \
-    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 #define STREAM(to, value) _mm512_stream_ps(to, (__m512)(value))
 #define FENCE() _mm_sfence()
 #define FROM_MEMORY(row) ((row) % 4 != 0)

@@ -20,6 +20,11 @@ enum { NR = VL * VN };
 #define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
 #endif
 
+#if VL == 16
+#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
 /* Each sum (i, j) of a tile by name, not by loop: an array that a loop walks stays in memory. */
@@ -208,6 +213,53 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
     }
 }
 
+/* ---- turning --------------------------------------------------------------------------------------- */
+
+/* A VL x VL block: log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
+INLINE void transpose_block(vec v[VL]) {
+    for (int round = 1; round < VL; round *= 2) {
+        vec w[VL];
+        for (int i = 0; i < VL / 2; i++) {
+            w[2 * i] = INTERLEAVE_LOW(v[i], v[i + VL / 2]);
+            w[2 * i + 1] = INTERLEAVE_HIGH(v[i], v[i + VL / 2]);
+        }
+        for (int i = 0; i < VL; i++) {
+            v[i] = w[i];
+        }
+    }
+}
+
+INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
+                               int64_t k, int columns) {
+    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
+    int j = 0;
+    for (; j + VL <= columns; j += VL) {
+        const char *base = (const char *)from + j * ld * bytes;
+        int64_t p = 0;
+        for (; p + VL <= k; p += VL) {
+            vec v[VL];
+            for (int i = 0; i < VL; i++) {
+                v[i] = load_any(base + i * ld * bytes, type, p);
+            }
+            transpose_block(v);
+            for (int i = 0; i < VL; i++) {
+                *(vec_memory *)(to + (p + i) * NR + j) = v[i];
+            }
+        }
+        for (; p < k; p++) {
+            for (int i = 0; i < VL; i++) {
+                to[p * NR + j + i] = load_one(base + i * ld * bytes, type, p);
+            }
+        }
+    }
+    for (; j < NR; j++) {
+        const char *base = (const char *)from + j * ld * bytes;
+        for (int64_t p = 0; p < k; p++) {
+            to[p * NR + j] = j < columns ? load_one(base, type, p) : 0;
+        }
+    }
+}
+
 #ifdef PAIRS
 #include "exec/onednn/gemm_isa_pairs.h"
 #else
@@ -275,51 +327,6 @@ static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_
         pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
     } else {
         pack_as(to, from, TRM_FLOAT32, ld, k, columns);
-    }
-}
-
-/* A VL x VL block: log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
-INLINE void transpose_block(vec v[VL]) {
-    for (int round = 1; round < VL; round *= 2) {
-        vec w[VL];
-        for (int i = 0; i < VL / 2; i++) {
-            w[2 * i] = INTERLEAVE_LOW(v[i], v[i + VL / 2]);
-            w[2 * i + 1] = INTERLEAVE_HIGH(v[i], v[i + VL / 2]);
-        }
-        for (int i = 0; i < VL; i++) {
-            v[i] = w[i];
-        }
-    }
-}
-
-INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
-                               int64_t k, int columns) {
-    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
-    int j = 0;
-    for (; j + VL <= columns; j += VL) {
-        const char *base = (const char *)from + j * ld * bytes;
-        int64_t p = 0;
-        for (; p + VL <= k; p += VL) {
-            vec v[VL];
-            for (int i = 0; i < VL; i++) {
-                v[i] = load_any(base + i * ld * bytes, type, p);
-            }
-            transpose_block(v);
-            for (int i = 0; i < VL; i++) {
-                *(vec_memory *)(to + (p + i) * NR + j) = v[i];
-            }
-        }
-        for (; p < k; p++) {
-            for (int i = 0; i < VL; i++) {
-                to[p * NR + j + i] = load_one(base + i * ld * bytes, type, p);
-            }
-        }
-    }
-    for (; j < NR; j++) {
-        const char *base = (const char *)from + j * ld * bytes;
-        for (int64_t p = 0; p < k; p++) {
-            to[p * NR + j] = j < columns ? load_one(base, type, p) : 0;
-        }
     }
 }
 

@@ -68,9 +68,14 @@ static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_
     }
 }
 
-/* Columns of k are contiguous here: each is rounded into a line of its own, then dealt. */
+/* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats would be; else each is
+ * rounded into a line of its own, then dealt. */
 static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns) {
+    if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
+        pack_transposed_as(to, from, TRM_FLOAT32, ld / 2, k / 2, columns);
+        return;
+    }
     int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4, pairs = (k + 1) / 2;
     for (int j = 0; j < NR; j++) {
         uint16_t line[TRMI_TILE_K + 2] = {0};
