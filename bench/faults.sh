@@ -223,7 +223,8 @@ reset_fault() {
     timeout 120 "$trireme" $job --remote-shell "ip netns exec" --output clean > clean.txt 2>&1 || { row N03 "a job over two hosts" "runs" "$(tail -1 clean.txt)" "$(since "$begun")" 1; return; }
     # shellcheck disable=SC2086
     "$trireme" $job --remote-shell "ip netns exec" --output run > out.txt 2>&1 & launcher=$!
-    wait_for "step: $((steps / 4))," out.txt 60; begun=$(now)
+    local at=$((steps / 4 - 1)) # 4 ranks of 8 of 4000 samples: epochs of 125 steps
+    wait_for "epoch: $((at / 125 + 1)) step: $((at % 125 + 1))," out.txt 60; begun=$(now)
     for n in $a $b; do sever "$n" "ip protocol tcp reject with tcp reset"; done
     ended 30; took=$(since "$begun"); mend
     line=$(grep -hE "rank [0-9] .*(reset|lost|no answer|connection)" device0/train.log0 device1/train.log1 out.txt | head -1 | cut -c1-100)
