@@ -62,16 +62,43 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
     return TRM_OK;
 }
 
-static bool has_store(const trmi_space *s, const trmi_shard_plan *plan, const trmi_op *op) {
-    for (int32_t i = 0; i < op->inputs_count; i++) {
-        const trmi_op *from = op->inputs[i] != 0 ? &s->graph->ops[s->graph->values[op->inputs[i]].op] : NULL;
-        for (int64_t k = 0; from != NULL && k < plan->stores_count; k++) {
-            if (strcmp(plan->stores[k].name, from->name) == 0) {
-                return true;
-            }
+static const trmi_shard_store *store_of(const trmi_shard_plan *plan, const char *name) {
+    for (int64_t k = 0; k < plan->stores_count; k++) {
+        if (strcmp(plan->stores[k].name, name) == 0) {
+            return &plan->stores[k];
         }
     }
-    return false;
+    return NULL;
+}
+
+/* Are the parameters of node n stored as its strategy reads them, or in the parts that the space knows?
+ *   error  INVALID: in yet another way, which runs, but has no price */
+static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, int32_t n, int32_t strategy, uint8_t *in_parts,
+                              trm_error *err) {
+    const trmi_op *op = trmi_space_op(s, n);
+    *in_parts = 0;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *from = op->inputs[i] != 0 ? trmi_maker_of(s->graph, op->inputs[i]) : NULL;
+        const trmi_shard_store *store = from != NULL ? store_of(plan, from->name) : NULL;
+        trmi_spread parts, read = {{0}, {0}};
+        if (store == NULL || from->kind != TRMI_OP_PARAMETER) {
+            continue;
+        }
+        for (int32_t k = 0; k < s->mesh.axes; k++) {
+            const trmi_spread *as = &trmi_space_class_of(s, n)->strategies[strategy].inputs[i];
+            read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
+            read.place[k] = read.at[k] == TRMI_WHOLE ? 0 : as->place[k];
+        }
+        if (trmi_space_parts(s, n, i, strategy, &parts) && trmi_spread_equal(&parts, &store->spread)) {
+            *in_parts = 1;
+        } else if (!trmi_spread_equal(&read, &store->spread)) {
+            char has[64], wants[64];
+            return TRMI_FAIL(err, TRM_INVALID, "the plan stores %s as %s, %s reads it as %s: such a plan runs, but has no price; "
+                             "leave the line away", from->name, trmi_spread_text(&s->mesh, &store->spread, has, sizeof has),
+                             op->name, trmi_spread_text(&s->mesh, &read, wants, sizeof wants));
+        }
+    }
+    return TRM_OK;
 }
 
 trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, trmi_choice *out, trm_error *err) {
@@ -79,7 +106,6 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
         const trmi_op *op = trmi_space_op(s, n);
         const trmi_space_class *c = trmi_space_class_of(s, n);
         const trmi_shard_choice *line = trmi_shard_plan_find(plan, op->name);
-        out->parts[n] = has_store(s, plan, op);
         out->again[n] = line != NULL && line->again == TRMI_AGAIN_YES;
         out->strategy[n] = line == NULL ? trmi_space_follow(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {
@@ -89,6 +115,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_shard_plan *plan, t
             return TRMI_FAIL(err, TRM_INVALID, "the plan cuts operator %s by '%s', which is not possible here", op->name,
                              line->letters);
         }
+        TRMI_TRY(read_stores(s, plan, n, out->strategy[n], &out->parts[n], err));
     }
     return TRM_OK;
 }

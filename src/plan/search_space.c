@@ -215,7 +215,9 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
 
 double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, double bytes) {
     double wire = s->costs.wire > 0 ? s->costs.wire : 1;
-    double pack = wire < 1 ? 2 * (1 + wire) * bytes * s->prices.byte : 0; /* all is read and what travels written, and back */
+    /* All is read and what travels written; back: all of it, or a slice. */
+    double passes = 1 + (move == TRMI_MOVE_SLICES ? 1.0 / trmi_mesh_ranks(&s->mesh) : 1);
+    double pack = wire < 1 ? passes * (1 + wire) * bytes * s->prices.byte : 0;
     return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
 }
 

@@ -171,8 +171,8 @@ static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontie
     TRMI_TRY(trmi_planner_space(p, p->graph, &m->mesh, &m->space, err));
     trmi_choice own, *given = NULL;
     if (p->given != NULL && trmi_choice_open(&own, m->space, &p->arena)) {
-        trm_error no;
-        given = trmi_space_choice(m->space, p->given, &own, &no) == TRM_OK ? &own : NULL;
+        TRMI_TRY(trmi_space_choice(m->space, p->given, &own, err));
+        given = &own;
     }
     const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p), .frontier = frontier, .own = given};
     return trmi_search(m->space, &options, &p->arena, &m->found, err);
