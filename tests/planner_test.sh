@@ -134,6 +134,7 @@ holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json"
 # Wrong input.
 expect 2 "--plans FILE" bench split mlp -n 2
 expect 3 "no-such-plan" bench split mlp -n 2 --plans "$dir/no-such-plan"
+expect 3 "no-such-plan" verify mlp -n 2 --plan "$dir/no-such-plan"
 echo "no plan" >"$dir/bad"
 expect 3 "bad:1\|line 1\|trireme-plan" bench split mlp -n 2 --plans "$dir/bad"
 expect 2 "validate" simulate mlp --mesh 4 --validate # plan's

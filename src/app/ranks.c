@@ -7,6 +7,7 @@
 
 #include "trireme/cluster.h"
 #include "trireme/launch.h"
+#include "trireme/planner.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,9 +153,8 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
     status = app_self(app, &command, err);
     status = status == TRM_OK ? app_set_context(app, err) : status; /* wrong options should not cost a job */
     if (status == TRM_OK && app->o.split_plan != NULL) {
-        char *plan = NULL;
-        status = app_read_text(app->o.split_plan, &plan, err);
-        free(plan);
+        trm_plan_info plan;
+        status = trm_plan_read(app->o.split_plan, &plan, NULL, err);
     }
     if (status != TRM_OK) {
         return status;
