@@ -224,12 +224,12 @@ static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 
 /* ---- measuring --------------------------------------------------------------------------------------------- */
 
-static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, double size);
+static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key, double size);
 
 /* Far from the roofline, as no neighbour in size is; or it wavered. */
-static bool doubtful(const trmi_costs *c, const trmi_op *op, const trmi_probe_time *time, const double roof[2]) {
+static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key, const trmi_probe_time *time, const double roof[2]) {
     double ratio = (time->forward + time->backward) / fmax(1e-12, roof[0] + roof[1]);
-    const trmi_op_cost_entry *like = nearest(c, op, roof[0]);
+    const trmi_op_cost_entry *like = nearest(c, op, key, roof[0]);
     double usual = like != NULL ? like->forward_ratio : 1;
     return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
 }
@@ -240,7 +240,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
     trm_error own;
     double begin = trmi_os_now();
     trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
-    bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), &time, roof);
+    bool again = status == TRM_OK && doubtful(c, trmi_space_op(space, node), key, &time, roof);
     for (int i = 0; again && i < 2; i++) { /* what was in the way once is not always */
         trmi_probe_time other;
         status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &other, &own);
@@ -250,7 +250,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
         time.forward = fmin(time.forward, other.forward);
         time.backward = fmin(time.backward, other.backward);
         time.spread = fmin(time.spread, other.spread);
-        again = doubtful(c, trmi_space_op(space, node), &time, roof);
+        again = doubtful(c, trmi_space_op(space, node), key, &time, roof);
         c->doubted += i == 0;
     }
     c->measure_seconds += trmi_os_now() - begin;
@@ -284,8 +284,26 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
 
 /* ---- what the search asks -------------------------------------------------------------------------------------- */
 
-/* The measured operator of this kind that is nearest in size; NULL: none. */
-static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, double size) {
+/* The n-th word of a key; its length in *length, 0: it has fewer. */
+static const char *word(const char *key, int n, size_t *length) {
+    for (; n > 0 && *key != '\0'; n--) {
+        key += strcspn(key, " ");
+        key += *key == ' ';
+    }
+    *length = strcspn(key, " ");
+    return key;
+}
+
+static bool same_word(const char *a, const char *b, int n) {
+    size_t x, y;
+    const char *from = word(a, n, &x), *to = word(b, n, &y);
+    return x == y && strncmp(from, to, x) == 0;
+}
+
+/* The measured operator of this kind that is nearest in size; of equal ones that with the same attributes and the same
+ * weights: the same operator, cut in another way. NULL: none. */
+static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key, double size) {
+    enum { ATTRIBUTES = 1, WEIGHTS = 7 }; /* words of a key */
     const char *name = trmi_op_def_of(op)->name;
     size_t length = strlen(name);
     const trmi_op_cost_entry *best = NULL;
@@ -294,6 +312,7 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
         const trmi_op_cost_entry *e = &c->entries[i];
         bool same = strncmp(e->key, name, length) == 0 && e->key[length] == ' ' && e->forward_ratio > 0;
         double far = same && size > 0 && e->size > 0 ? fabs(log(e->size / size)) : INFINITY;
+        far += same ? !same_word(e->key, key, ATTRIBUTES) + 0.5 * !same_word(e->key, key, WEIGHTS) : 0;
         if (far < least) {
             least = far;
             best = e;
@@ -316,7 +335,7 @@ static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *o
         *backward = e->backward;
         return c->ranks > 1;
     }
-    e = nearest(c, op, roof[0]);
+    e = nearest(c, op, key, roof[0]);
     if (e != NULL) {
         *forward = roof[0] * e->forward_ratio;
         *backward = e->backward_ratio > 0 ? roof[1] * e->backward_ratio : *backward;

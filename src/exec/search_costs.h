@@ -47,6 +47,11 @@ void trmi_costs_close(trmi_costs *costs);
 /* trmi_search_costs.seconds; `context`: the costs. */
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
                         const trmi_strategy *strategy, double *forward, double *backward);
+/* Seconds to measure in: as the user has said, else those at hand, or as many as 40 steps of data parallel take: what long
+ * steps are made of takes long to measure, and half measured, half guessed says little. */
+static inline double trmi_costs_limit(const trmi_costs *costs, double said, double step) {
+    return said > 0 ? said : costs->limit_seconds > 40 * step ? costs->limit_seconds : 40 * step;
+}
 /* Measures what the choice uses and is not known; *news: how many. */
 trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const trmi_choice *choice, int32_t *news,
                               trm_error *err);

@@ -113,6 +113,9 @@ static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_se
     status = trmi_search(space, &(trmi_search_options){.mode = s->mode, .memory_bytes = limit <= 0 ? 0 : rest > 1 ? rest : 1}, &arena,
                          found, err);
     if (status == TRM_OK && measure) {
+        if (s->probe.footprint == 0 && found->baselines_count > 0) {
+            s->costs.limit_seconds = trmi_costs_limit(&s->costs, 0, found->baselines[0].measure.step);
+        }
         s->probe.footprint = s->probe.footprint > 0 || found->baselines_count == 0 ? s->probe.footprint
                                                                                    : (int64_t)found->baselines[0].measure.bytes;
         status = trmi_costs_measure(&s->costs, space, &found->best.choice, news, err);

@@ -231,6 +231,7 @@ static trm_status search(trm_planner *p, trm_error *err) {
         const trmi_found *first = &p->meshes[0].found;
         if (measure && p->probe.footprint == 0 && first->baselines_count > 0) { /* set once: a rank's data-parallel step */
             p->probe.footprint = (int64_t)first->baselines[0].measure.bytes;
+            p->costs.limit_seconds = trmi_costs_limit(&p->costs, p->options.measure_seconds, first->baselines[0].measure.step);
         }
         for (int32_t i = 0; measure && i < p->meshes_count; i++) {
             const trmi_planned_mesh *m = &p->meshes[i];
