@@ -93,7 +93,8 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
     uint64_t step;
     for (;;) {
         /* Of a job that is over the servers have gone, unless all of it is being started again. */
-        bool over = trmi_job_read(e, &step) == TRMI_JOB_DONE;
+        trmi_job_state state = trmi_job_read(e, &step);
+        bool over = state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED;
         trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
         if (over && (status == TRM_TIMEOUT || status == TRM_PEER) && waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
@@ -247,8 +248,11 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     trm_estimator *e = t->e;
     TRMI_TRY(describe_model(t, spec, err));
     trm_status status = connect_servers(e, &t->client, err);
+    if (status == TRM_END && trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
+        return TRMI_FAIL(err, TRM_DIVERGED, "the job has failed already, after step %llu, and its servers have ended",
+                         (unsigned long long)out->global_step);
+    }
     if (status == TRM_END) {
-        (void)trmi_job_read(e, &out->global_step);
         trmi_estimator_say(e, "the job has ended already, after step %llu",
                            (unsigned long long)out->global_step);
         return TRM_OK;
