@@ -101,6 +101,21 @@ static void normals_have_mean_zero_and_variance_one(void **state) {
     assert_true(fabs(squares / (2 * PAIRS) - 1) < 0.03);
 }
 
+/* The C library's functions, whose last bit may differ. */
+static void normals_are_box_mullers(void **state) {
+    for (uint32_t i = 0; i < 20000; i++) {
+        uint32_t out[4];
+        float normal[2];
+        trmi_philox(8, TRMI_STREAM_INIT, i, out);
+        out[0] = i < 8 ? (i & 1) * UINT32_MAX : out[0];
+        out[1] = i < 64 ? (i >> 1) << 27 : out[1];
+        trmi_normal_pair(out, normal);
+        double radius = sqrt(-2 * log(((double)out[0] + 1) * 0x1p-32)), angle = (double)out[1] * (0x1p-31 * acos(-1));
+        assert_true(fabs(normal[0] - radius * cos(angle)) <= 1e-15 + 1e-7 * fabs(normal[0]));
+        assert_true(fabs(normal[1] - radius * sin(angle)) <= 1e-15 + 1e-7 * fabs(normal[1]));
+    }
+}
+
 static void crc32c_known_answers(void **state) {
     assert_int_equal(trmi_crc32c(0, "123456789", 9), 0xe3069283u);
     assert_int_equal(trmi_crc32c_mask(0xe3069283u), 0xc78ab0e5u);
@@ -212,6 +227,7 @@ int main(void) {
         cmocka_unit_test(philox_matches_its_published_vectors),
         cmocka_unit_test(permutation_is_a_bijection),
         cmocka_unit_test(normals_have_mean_zero_and_variance_one),
+        cmocka_unit_test(normals_are_box_mullers),
         cmocka_unit_test(crc32c_known_answers),
         cmocka_unit_test(halves_round_trip),
         cmocka_unit_test(json_text_is_escaped_and_exact),
