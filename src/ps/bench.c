@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX, MEASURES = 4 };
+enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX, MEASURES = 5 };
 
 typedef struct trmi_bench {
     int64_t rows, batch, calls;
@@ -33,6 +33,25 @@ static void plain_gather(const trmi_bench *b, const uint64_t *rows) {
             __builtin_prefetch(b->plain + 64 * rows[i + DISTANCE]);
         }
         memcpy(b->out + i * WIDTH, b->plain + 64 * rows[i], 64);
+    }
+}
+
+/* The same anywhere in the table's own memory, one line each: what a table pays for being larger than its values. */
+static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
+    const trmi_rows *rows = &b->table->rows;
+    const char *line[2 * DISTANCE];
+    for (int64_t i = -DISTANCE; i < b->batch; i++) {
+        if (i + DISTANCE < b->batch) {
+            uint64_t place = trmi_key_hash(places[i + DISTANCE]);
+            const trmi_directory_entry *page = trmi_rows_entry(rows, place);
+            uint64_t lines = page->buckets * rows->bucket_bytes / 64;
+            const char *at = page->base + 64 * ((place & UINT32_MAX) * lines >> 32);
+            __builtin_prefetch(at);
+            line[(uint64_t)(i + DISTANCE) % (2 * DISTANCE)] = at;
+        }
+        if (i >= 0) {
+            memcpy(b->out + i * WIDTH, line[(uint64_t)i % (2 * DISTANCE)], 64);
+        }
     }
 }
 
@@ -62,6 +81,11 @@ static trm_status run_once(trmi_bench *b, int32_t repeat, trm_error *err) {
     }
     now = trmi_os_now();
     b->rate[2][repeat] = keys / (now - at);
+    at = trmi_os_now();
+    for (int64_t c = 0; c < b->calls; c++) {
+        gather_in_table(b, b->keys + c * b->batch);
+    }
+    b->rate[4][repeat] = keys / (trmi_os_now() - at);
     return TRM_OK;
 }
 
@@ -113,6 +137,7 @@ static void report_all(trmi_bench *b, const trmi_bench_say *say) {
     for (int m = 0; m < 3; m++) {
         trmi_bench_sorted(say, names[m], "rows/s", b->rate[m], b->repeats);
     }
+    trmi_bench_sorted(say, "gather.in_table", "rows/s", b->rate[4], b->repeats);
     trmi_bench_sorted(say, "insert", "rows/s", b->rate[3], 1);
     double bytes = (double)b->account.used / (double)b->rows;
     trmi_bench_one(say, "memory", "bytes/row", bytes);
