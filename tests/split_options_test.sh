@@ -55,7 +55,7 @@ sed -i 's/^graph .*/graph 0000000000000001/' strategy
     fail "a strategy of another graph was taken"
 grep -q "another graph\|graph" out || fail "no sentence about the graph: $(tail -2 out)"
 
-for mode in dynamic_programming recursive_programming sharding_propagation; do
+for mode in optimal dynamic_programming recursive_programming sharding_propagation; do
     go "$mode" -n 2 --batch-size 4 --context "parallel_mode=auto_parallel;search_mode=$mode"
     same "$mode" one
 done

@@ -62,7 +62,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
     [TRMI_CONTEXT_DETERMINISTIC_BLOCK] = INT("deterministic_block", 1, 65536, "", ANY,
         "strict: samples that are computed together; default: by the global batch"),
     [TRMI_CONTEXT_SEARCH_MODE] = WORD("search_mode", "auto_parallel_search_mode",
-        "dynamic_programming|recursive_programming|sharding_propagation", "dynamic_programming", BIT(AUTO),
+        "optimal|dynamic_programming|recursive_programming|sharding_propagation", "optimal", BIT(AUTO),
         "how a plan is searched for"),
     [TRMI_CONTEXT_LOSS_REPEATED_MEAN] = BOOL("loss_repeated_mean", NULL, "true", PLANS,
         "gradients of an operator computed on several ranks alike are divided by their number"),
