@@ -421,6 +421,14 @@ static double least_of(double a, double b, double c) {
     return least > 0 ? least : 0;
 }
 
+int trmi_client_pushes_pending(const trmi_peer *peer) {
+    int count = 0;
+    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
+        count += peer->pending[i].sequence != 0;
+    }
+    return count;
+}
+
 /* Something has been waiting for too long: perhaps it, or its answer, was lost. */
 static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, double now) {
     for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {

@@ -172,6 +172,8 @@ struct trm_ps_client {
 
 /* --- connections (client.c)
  * ----------------------------------------------------------------------- */
+/* Pushes that this server has not answered. */
+int trmi_client_pushes_pending(const trmi_peer *peer);
 /* Takes in one message from this server, or mends its connection: pushes and pulls are then sent
  * again, an order is its asker's to repeat. errors  TIMEOUT, PEER (at the deadline), CANCELLED
  * (replaced), INVALID */

@@ -372,9 +372,20 @@ static void scatter(trm_ps_batch *b, int32_t part) {
     }
 }
 
+/* The others give rows of a step when we have told them of it, and server 0 tells us: its answers to our pushes come first,
+ * which may well be behind its rows. */
+static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
+    trm_ps_client *c = b->client;
+    while (c->staging && !b->outside && c->servers > 1 && trmi_client_pushes_pending(&c->peers[0]) > 0) {
+        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+    }
+    return TRM_OK;
+}
+
 /* Takes messages in until all servers have answered a part. */
 static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
+    TRMI_TRY(wait_for_step(b, deadline, err));
     for (uint32_t s = 0; s < c->servers; s++) {
         while (!part->replies[s].here) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));

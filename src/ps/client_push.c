@@ -29,14 +29,6 @@ static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err)
     return NULL;
 }
 
-static int pending_count(const trmi_peer *peer) {
-    int count = 0;
-    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
-        count += peer->pending[i].sequence != 0;
-    }
-    return count;
-}
-
 /* Adds up the gradients of equal keys: target[u] is where those of unique u go. */
 static void sum_gradients(trm_ps_batch *b, float **target) {
     enum { AHEAD = 12 };
@@ -279,7 +271,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
     }
     TRMI_TRY(trmi_batch_deduplicate(b, err));
     for (uint32_t s = 0; s < c->servers; s++) {
-        while (pending_count(&c->peers[s]) >= c->options.pushes_ahead) {
+        while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
@@ -316,7 +308,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
 
 static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
-        while (pending_count(&c->peers[s]) > 0) {
+        while (trmi_client_pushes_pending(&c->peers[s]) > 0) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }

@@ -72,6 +72,7 @@ typedef struct fatal {
 } fatal;
 
 static _Atomic bool breaks;
+static _Atomic int idle; /* waits at server 1 that brought nothing */
 
 typedef struct worker {
     trm_ps_client *client;
@@ -98,7 +99,12 @@ static trm_status fatal_commit(trmi_channel *channel, trmi_message *m, double ti
 }
 static trm_status fatal_receive(trmi_channel *channel, double timeout, trmi_message *out, trm_error *err) {
     fatal *f = (fatal *)channel;
-    return !f->dies && atomic_load(&breaks) ? TRM_END : f->inner->table->receive(f->inner, timeout, out, err);
+    if (!f->dies && atomic_load(&breaks)) {
+        return TRM_END;
+    }
+    trm_status status = f->inner->table->receive(f->inner, timeout, out, err);
+    atomic_fetch_add(&idle, status == TRM_TIMEOUT && timeout > 0);
+    return status;
 }
 static void fatal_release(trmi_channel *channel, trmi_message *m) {
     fatal *f = (fatal *)channel;
@@ -248,6 +254,28 @@ static void a_push_that_not_all_keep_is_in_no_step(void **state) {
     }
     check_rows(&c, SAMPLES);
     check_steps(&c, 5); /* all servers the same sums */
+    end(&c);
+}
+
+/* Server 0's rows may overtake its word that the step is made. Who then waited at server 1, which waits for that word,
+ * did so until it looked around: 0.2 s a step. */
+static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
+    cluster c;
+    worker w;
+    trm_error err;
+    begin(&c, TRM_PS_SYNC, 1);
+    join(&c, &w, 0, false);
+    atomic_store(&idle, 0);
+    for (int n = 0; n < SAMPLES; n++) {
+        if (n % (SAMPLES / 2) == 0) {
+            CHECK_OK(borrow(&w, &err), err);
+        }
+        CHECK_OK(use(&w, 1, &err), err);
+    }
+    CHECK_OK(trm_ps_flush(w.client, &err), err);
+    assert_in_range(atomic_load(&idle), 0, SAMPLES / 4); /* none, were the machine always ours */
+    leave(&w);
+    check_rows(&c, SAMPLES);
     end(&c);
 }
 
@@ -520,6 +548,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_keeps_what_is_staged),
         cmocka_unit_test(a_push_that_not_all_keep_is_in_no_step),
+        cmocka_unit_test(the_step_is_heard_of_before_its_rows_are_waited_for),
         cmocka_unit_test(the_last_step_gets_everywhere),
         cmocka_unit_test(a_checkpoint_brings_the_steps),
         cmocka_unit_test(who_has_no_samples_is_not_waited_for),
