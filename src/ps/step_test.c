@@ -207,11 +207,30 @@ static void check_rows(cluster *c, int64_t used) {
     leave(&reader);
 }
 
+typedef struct look {
+    trmi_request request;
+    int64_t clock, tick;
+    _Atomic bool done;
+} look;
+
+static void take_look(trmi_runner *runner, trmi_request *r) {
+    look *l = (look *)r;
+    l->clock = runner->shard->clock;
+    l->tick = runner->shard->tick;
+}
+static void end_look(trmi_request *r) { atomic_store(&((look *)r)->done, true); }
+
+/* Asks the threads that own the shards. */
 static void check_steps(const cluster *c, int64_t step) {
     for (int s = 0; s < c->servers; s++) {
         for (uint32_t i = 0; i < c->server[s]->shards; i++) {
-            assert_int_equal(c->server[s]->runners[i].shard->clock, step);
-            assert_int_equal(c->server[s]->runners[i].shard->tick, step);
+            look l = {.request = {.run = take_look, .finish = end_look, .pending = 1}};
+            assert_int_equal(trmi_queue_push(c->server[s]->runners[i].queue, &l.request), TRM_OK);
+            while (!atomic_load(&l.done)) {
+                usleep(1000);
+            }
+            assert_int_equal(l.clock, step);
+            assert_int_equal(l.tick, step);
         }
     }
 }

@@ -163,7 +163,7 @@ static void none_at_all_is_harmless(void **state) {
     CHECK_FAILS(trm_checkpoint_latest(dir, &step, &err), TRM_END, err, "no complete");
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     CHECK_FAILS(trm_checkpoint_open("/etc/hostname", NULL, &found, &err), TRM_INVALID, err,
-                "a file");
+                "expected");
 }
 
 static void damage_is_named_and_skipped(void **state) {
