@@ -128,6 +128,7 @@ typedef struct trmi_worker {
     int64_t done;        /* and as far as all shards have them: no restart forgets these */
     bool active;         /* waited for in BOUNDED and SYNC mode */
     bool away;           /* has left, or rests: as its file says */
+    bool left;           /* has said that it is done; who has no samples just now is not active, but here */
     double seen;
     trmi_reads reads[TRMI_READS];
 } trmi_worker;

@@ -65,6 +65,7 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
         catch_up(server, w);
     }
     w->active = true;
+    w->left = false;
     w->seen = trmi_os_now();
     return w;
 }
@@ -73,7 +74,7 @@ void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarn
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
     if (w != NULL) { /* else of a life before the last push */
         w->active = !away;
-        w->away = away;
+        w->left = w->away = away;
     }
 }
 

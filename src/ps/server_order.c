@@ -179,7 +179,7 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
         out[i] = (trm_ps_worker){.worker = (int32_t)w->worker,
                                  .incarnation = (int32_t)w->incarnation,
                                  .batches = w->clock,
-                                 .active = w->active,
+                                 .active = !w->left && now - w->seen <= server->options.worker_timeout_seconds,
                                  .silent_seconds = now - w->seen};
     }
     r->note.value[1] = atomic_load(&server->global_step);
@@ -384,6 +384,7 @@ static void say_bye(trm_ps_server *server, const trmi_request *r) {
         trmi_worker *w = &server->workers[i];
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
             w->active = false;
+            w->left = r->note.value[1] == 0;
             trmi_server_away_set(server, w, true);
             if (server->leases != NULL && r->note.value[1] == 0) {
                 (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
