@@ -13,8 +13,8 @@ INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
 }
 
 /* Windows of 3x3 inside the image, nearly all that there are, are written out: `rows` and `columns` are constants then. */
-#if defined(__clang__)
-#define WINDOW_UNROLL _Pragma("clang loop unroll(full)")
+#if defined(__clang__) /* unrolls where they are constants, and warns of a wish where they are not */
+#define WINDOW_UNROLL
 #else
 #define WINDOW_UNROLL _Pragma("GCC unroll 3")
 #endif
