@@ -213,28 +213,29 @@ static void join(const run *r, trmi_front *front, trmi_front *other) {
     double meetings = trmi_space_meetings(r->s), least = INFINITY;
     trmi_front_point *all = trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
     int32_t count = 0, kept = 0;
-    for (int32_t i = 0; all != NULL && i < front->count; i++) {
+    if (all == NULL) {
+        return; /* the first curve stands */
+    }
+    for (int32_t i = 0; i < front->count; i++) {
         all[count++] = front->points[i];
     }
-    for (int32_t i = 0; all != NULL && i < other->count; i++) {
+    for (int32_t i = 0; i < other->count; i++) {
         all[count] = other->points[i];
         all[count++].time += meetings;
     }
-    qsort(all != NULL ? all : front->points, (size_t)count, sizeof *all, by_time);
+    qsort(all, (size_t)count, sizeof *all, by_time);
     for (int32_t i = 0; i < count; i++) {
         if (all[i].memory < least) {
             least = all[i].memory;
             all[kept++] = all[i];
         }
     }
-    if (all != NULL) {
-        front->points = all;
-        front->count = kept;
-        front->least_memory = least;
-        front->slack = fmax(front->slack, other->slack);
-        front->open += other->open;
-        front->open_gap = fmax(front->open_gap, other->open_gap);
-    }
+    front->points = all;
+    front->count = kept;
+    front->least_memory = least;
+    front->slack = fmax(front->slack, other->slack);
+    front->open += other->open;
+    front->open_gap = fmax(front->open_gap, other->open_gap);
 }
 
 static trm_status trace_frontier(run *r, double mu) {

@@ -62,15 +62,6 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
     return TRM_OK;
 }
 
-static const trmi_shard_store *store_of(const trmi_shard_plan *plan, const char *name) {
-    for (int64_t k = 0; k < plan->stores_count; k++) {
-        if (strcmp(plan->stores[k].name, name) == 0) {
-            return &plan->stores[k];
-        }
-    }
-    return NULL;
-}
-
 /* Are the parameters of node n stored as its strategy reads them, or in the parts that the space knows?
  *   error  INVALID: in yet another way, which runs, but has no price */
 static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, int32_t n, int32_t strategy, uint8_t *in_parts,
@@ -79,7 +70,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, 
     *in_parts = 0;
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *from = op->inputs[i] != 0 ? trmi_maker_of(s->graph, op->inputs[i]) : NULL;
-        const trmi_shard_store *store = from != NULL ? store_of(plan, from->name) : NULL;
+        const trmi_shard_store *store = from != NULL ? trmi_shard_plan_stored(plan, from->name) : NULL;
         trmi_spread parts, read = {{0}, {0}};
         if (store == NULL || from->kind != TRMI_OP_PARAMETER) {
             continue;

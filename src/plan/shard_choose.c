@@ -53,11 +53,8 @@ void trmi_shard_decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted
             trmi_shard_decide(s, op->inputs[0], &spread);
         }
     }
-    for (int64_t i = 0; i < s->plan->stores_count && op->kind != TRMI_OP_CAST; i++) {
-        if (strcmp(s->plan->stores[i].name, op->name) == 0) {
-            spread = s->plan->stores[i].spread;
-        }
-    }
+    const trmi_shard_store *store = op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
+    spread = store != NULL ? store->spread : spread;
     s->stored[value] = spread;
     v->versions[0] = (trmi_version){.spread = spread};
     v->count = 1;

@@ -85,13 +85,25 @@ trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_aga
     return TRM_OK;
 }
 
+static int64_t place_of_store(const trmi_shard_plan *plan, const char *name) {
+    int64_t i = 0;
+    while (i < plan->stores_count && strcmp(plan->stores[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+const trmi_shard_store *trmi_shard_plan_stored(const trmi_shard_plan *plan, const char *name) {
+    int64_t place = place_of_store(plan, name);
+    return place < plan->stores_count ? &plan->stores[place] : NULL;
+}
+
 trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const trmi_spread *spread,
                                  trm_error *err) {
-    for (int64_t i = 0; i < plan->stores_count; i++) {
-        if (strcmp(plan->stores[i].name, name) == 0) {
-            plan->stores[i].spread = *spread;
-            return TRM_OK;
-        }
+    int64_t place = place_of_store(plan, name);
+    if (place < plan->stores_count) {
+        plan->stores[place].spread = *spread;
+        return TRM_OK;
     }
     const char *copy = trmi_arena_strdup(&plan->arena, name);
     if (copy == NULL || !trmi_grow((void **)&plan->stores, &plan->stores_capacity, plan->stores_count + 1,

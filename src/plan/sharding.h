@@ -266,6 +266,8 @@ trm_status trmi_shard_plan_store(trmi_shard_plan *plan, const char *name, const 
 /* Of an operator that has a line. */
 trm_status trmi_shard_plan_again(trmi_shard_plan *plan, const char *op, trmi_again again, trm_error *err);
 const trmi_shard_choice *trmi_shard_plan_find(const trmi_shard_plan *plan, const char *op);
+/* Where the plan stores this leaf; NULL: it does not say. */
+const trmi_shard_store *trmi_shard_plan_stored(const trmi_shard_plan *plan, const char *name);
 /* Every operator that has a loop 'n' cut by all axes: data parallel (with batch-norm over all ranks). */
 trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh, trmi_shard_plan **out,
                                    trm_error *err);

@@ -172,24 +172,34 @@ static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t
     return c->table->commit(c, &m, timeout, err);
 }
 
-/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
-static trm_status tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
-                       size_t trailer_bytes, double deadline) {
-    trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
+/* An order as it travels; NULL: no memory.   owns  caller */
+static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_note *note, const trm_table_options *table,
+                             const void *trailer, size_t trailer_bytes, size_t *bytes, uint64_t *number) {
+    trmi_ps_header header = {.kind = (uint16_t)kind,
                              .worker = c->worker,
                              .incarnation = c->incarnation,
                              .sequence = ++c->next_request,
                              .extra = {(int64_t)trailer_bytes}};
-    size_t bytes = trmi_ps_note_size(TRMI_PS_CONTROL);
-    uint8_t *data = trmi_alloc(bytes + trailer_bytes);
-    if (data == NULL) {
-        return TRM_NOMEM; /* the next time */
+    size_t head = trmi_ps_note_size(kind);
+    uint8_t *data = trmi_alloc(head + trailer_bytes);
+    *bytes = head + trailer_bytes;
+    *number = header.sequence;
+    if (data != NULL) {
+        trmi_ps_encode_note(&header, note, table, data);
     }
-    trmi_ps_encode_note(&header, note, NULL, data);
-    if (trailer_bytes > 0) {
-        memcpy(data + bytes, trailer, trailer_bytes);
+    if (data != NULL && trailer_bytes > 0) {
+        memcpy(data + head, trailer, trailer_bytes);
     }
-    trm_status status = send_now(c, peer, data, bytes + trailer_bytes, deadline, NULL);
+    return data;
+}
+
+/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
+static trm_status tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
+                       size_t trailer_bytes, double deadline) {
+    size_t bytes;
+    uint64_t number;
+    uint8_t *data = encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
+    trm_status status = data == NULL ? TRM_NOMEM /* the next time */ : send_now(c, peer, data, bytes, deadline, NULL);
     trmi_free(data);
     return status;
 }
@@ -447,10 +457,7 @@ static bool is_overdue(const trm_ps_client *client, const trmi_peer *peer, doubl
 }
 
 static bool is_owed(const trm_ps_client *client, const trmi_peer *peer) {
-    bool owed = false;
-    for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
-        owed |= peer->pending[i].sequence != 0;
-    }
+    bool owed = trmi_client_pushes_pending(peer) > 0;
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
     }
@@ -543,24 +550,13 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
                                   const trmi_ps_note *note, const trm_table_options *table,
                                   const void *trailer, size_t trailer_bytes, uint64_t *number,
                                   trm_error *err) {
-    trmi_ps_header header = {.kind = (uint16_t)kind,
-                             .worker = client->worker,
-                             .incarnation = client->incarnation,
-                             .sequence = ++client->next_request,
-                             .extra = {(int64_t)trailer_bytes}};
-    size_t bytes = trmi_ps_note_size(kind);
-    uint8_t *data = trmi_alloc(bytes + trailer_bytes);
+    size_t bytes;
+    uint8_t *data = encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, number);
     if (data == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a request to server %d", peer->number);
     }
-    trmi_ps_encode_note(&header, note, table, data);
-    if (trailer_bytes > 0) {
-        memcpy(data + bytes, trailer, trailer_bytes);
-    }
-    trm_status status = trmi_client_send(client, peer, data, bytes + trailer_bytes,
-                                         trmi_client_deadline(client), err);
+    trm_status status = trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
     trmi_free(data);
-    *number = header.sequence;
     return status;
 }
 
@@ -729,14 +725,8 @@ void trm_ps_client_destroy(trm_ps_client *client) {
     for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
         trmi_peer *peer = &client->peers[s];
         if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
-            trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
-            trmi_ps_header header = {.kind = TRMI_PS_CONTROL,
-                                     .worker = client->worker,
-                                     .incarnation = client->incarnation,
-                                     .sequence = ++client->next_request};
-            uint8_t data[sizeof(trmi_ps_header) + sizeof(trmi_ps_note)];
-            trmi_ps_encode_note(&header, &bye, NULL, data);
-            (void)!send_now(client, peer, data, sizeof data, trmi_os_now() + 1, NULL);
+            const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
+            (void)!tell(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
         }
         drop_connection(client, peer);
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {

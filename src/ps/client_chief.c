@@ -27,11 +27,3 @@ trm_status trm_ps_chief_ask(trm_ps_client *client, trm_ps_chief_wish wish, doubl
     client->chief_said = trmi_os_now();
     return TRM_OK;
 }
-
-trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
-    for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_ps_note note = {.value = {TRMI_ORDER_BYE}};
-        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    }
-    return TRM_OK;
-}

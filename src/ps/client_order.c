@@ -90,13 +90,20 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
-    for (uint32_t s = 0; s < client->servers && !client->resting;
-         s++) {
-        trmi_ps_note note = {.value = {TRMI_ORDER_BYE, 1}};
+/* To all servers: nobody need wait for this worker, which rests, or has done its part. */
+static trm_status say_bye(trm_ps_client *client, bool rests, trm_error *err) {
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
                                    err));
     }
+    return TRM_OK;
+}
+
+trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) { return say_bye(client, false, err); }
+
+trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
+    TRMI_TRY(client->resting ? TRM_OK : say_bye(client, true, err));
     client->resting = true;
     return TRM_OK;
 }
