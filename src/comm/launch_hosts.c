@@ -1,42 +1,45 @@
-/* The launcher of a job over several hosts: starts an agent on each through a remote shell, gives the orders,
- * collects what ranks write, and ends all when one fails.
+/* The launcher of a job over several hosts: starts an agent on each through a remote shell, gives
+ * the orders, collects what ranks write, and ends all when one fails.
  *
- *   host:  started --HELLO--> ready --ORDER--> running --END, FAILED or end of input--> ended
+ *   host:  started --HELLO--> ready --order taken--> running --END, FAILED or end of input--> ended
  *
- * One thread; every wait has a deadline. A host that says nothing any more is given up with its shell. */
+ * One thread, which never blocks but in poll; every wait has a deadline. A host that says nothing
+ * any more is given up with its shell. */
 #define _GNU_SOURCE
 #include "comm/launch_hosts.h"
 
 #include "base/error.h"
 #include "base/os.h"
+#include "comm/cluster_addr.h"
+#include "comm/launch_host_start.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { HOSTS_MAX = 256, WORDS_MAX = 64, PEER_FAILED = 5 };
-static const double hello_seconds = 60, culprit_seconds = 0.5, slack_seconds = 3;
+enum { HOSTS_MAX = 256, PEER_FAILED = 5 };
+static const double hello_seconds = 60, order_seconds = 60, culprit_seconds = 0.5,
+                    slack_seconds = 3;
 
 typedef struct host {
     const char *name;
     int32_t ranks, first_rank;
-    pid_t pid;            /* of the remote shell */
-    int to, from;         /* its standard input and output; -1 once closed */
+    trmi_host_shell shell; /* its ends are -1 once closed */
+    trmi_text order;       /* empty until all are ready */
+    size_t order_taken;
     bool ready, ended;
     int port;
     int32_t code, failed_rank, failed_signal, failed_code; /* what END said */
-    bool told;            /* to end, before it ended by itself */
+    bool told;                                             /* to end, before it ended by itself */
     double ended_time;
-    char *input;          /* bytes of a frame that is not complete */
+    char *input; /* bytes of a frame that is not complete */
     size_t input_bytes;
 } host;
 
@@ -47,8 +50,7 @@ typedef struct hosts_job {
     int32_t count, world;
     int signal_fd, stop_signal;
     bool ending, killed, timed_out;
-    double start_time, ending_time, failed_time;
-    int32_t culprit; /* host, -1 */
+    double start_time, order_time, ending_time, failed_time;
 } hosts_job;
 
 static void say(const hosts_job *job, const char *format, ...) TRM_PRINTF(2, 3);
@@ -64,168 +66,8 @@ static void say(const hosts_job *job, const char *format, ...) {
     job->options->write(job->options->context, TRM_LAUNCH_SAY, line, strlen(line));
 }
 
-/* --- starting ------------------------------------------------------------------------------------- */
-typedef struct word_list {
-    char *words[WORDS_MAX + 1];
-    int count;
-    char text[2048];
-} word_list;
-
-/* The remote shell's words with the host's name in place, then the agent's. */
-static trm_status make_words(const hosts_job *job, const host *h, word_list *out, trm_error *err) {
-    const char *shell = job->options->remote_shell;
-    bool here = shell == NULL && (strcmp(h->name, "localhost") == 0 || strcmp(h->name, "127.0.0.1") == 0);
-    shell = shell != NULL ? shell : here ? "" : "ssh -T -o BatchMode=yes -o ConnectTimeout=10";
-    size_t used = 0;
-    bool named = here;
-    out->count = 0;
-    while (*shell != '\0') {
-        size_t blank = strspn(shell, " "), length = strcspn(shell + blank, " ");
-        shell += blank;
-        const char *mark = memmem(shell, length, "{}", 2);
-        int before = mark != NULL ? (int)(mark - shell) : (int)length;
-        int after = mark != NULL ? (int)(length - (size_t)before - 2) : 0;
-        if (length > 0 && out->count < WORDS_MAX && used + length + strlen(h->name) + 1 < sizeof out->text) {
-            out->words[out->count++] = out->text + used;
-            used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%.*s%s%.*s", before, shell,
-                                     mark != NULL ? h->name : "", after, shell + length - after) + 1;
-            named |= mark != NULL;
-        } else if (length > 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "--remote-shell: at most %d words", WORDS_MAX);
-        }
-        shell += length;
-    }
-    if (!named && out->count < WORDS_MAX) {
-        out->words[out->count++] = (char *)(uintptr_t)h->name;
-    }
-    for (const char *const *word = job->options->agent; *word != NULL && out->count < WORDS_MAX; word++) {
-        out->words[out->count++] = (char *)(uintptr_t)*word;
-    }
-    out->words[out->count] = NULL;
-    return TRM_OK;
-}
-
-static trm_status start_host(hosts_job *job, host *h, trm_error *err) {
-    word_list list;
-    int in[2], out[2], report[2], problem = 0;
-    pid_t parent = getpid();
-    TRMI_TRY(make_words(job, h, &list, err));
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(report, O_CLOEXEC) != 0) {
-        return TRMI_FAIL_SYS(err, "no pipe to host %.100s", h->name);
-    }
-    h->pid = fork();
-    if (h->pid == 0) {
-        sigset_t none;
-        sigemptyset(&none);
-        setpgid(0, 0); /* Ctrl-C is for the launcher, which tells the agents */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        if (getppid() == parent && dup2(in[0], 0) >= 0 && dup2(out[1], 1) >= 0) {
-            execvp(list.words[0], list.words);
-        }
-        problem = errno;
-        ssize_t told = write(report[1], &problem, sizeof problem);
-        (void)told;
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    close(report[1]);
-    problem = h->pid < 0 ? errno : 0;
-    h->to = in[1];
-    h->from = out[0];
-    if (h->pid < 0 || read(report[0], &problem, sizeof problem) == (ssize_t)sizeof problem) {
-        if (h->pid > 0) {
-            waitpid(h->pid, NULL, 0);
-        }
-        close(report[0]);
-        close(h->from);
-        h->from = -1;
-        errno = problem;
-        return TRMI_FAIL_SYS(err, "host %.100s: the remote shell \"%.60s\" cannot be started", h->name,
-                             list.words[0]);
-    }
-    close(report[0]);
-    fcntl(h->from, F_SETFL, O_NONBLOCK);
-    return TRM_OK;
-}
-
-static bool travels(const char *variable) {
-    static const char *const names[] = {"PATH=", "LD_LIBRARY_PATH=", "XDG_CACHE_HOME=", "OMP_", "TRIREME_",
-                                        "HCCL_", "UCX_"};
-    for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
-        if (strncmp(variable, names[n], strlen(names[n])) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void add(trmi_text *text, const char *value) { trmi_text_append(text, value, strlen(value) + 1); }
-static void add_number(trmi_text *text, double value) {
-    char digits[32];
-    snprintf(digits, sizeof digits, "%.15g", value);
-    add(text, digits);
-}
-
-static trm_status give_order(hosts_job *job, host *h, const char *token, trm_error *err) {
-    const trm_launch_options *o = job->options;
-    const trm_launch_host *first = &o->hosts[0];
-    trmi_text text = {0};
-    char directory[1024], place[320];
-    int variables = 0, words = 0;
-    if (getcwd(directory, sizeof directory) == NULL) {
-        return TRMI_FAIL_SYS(err, "the working directory has no name");
-    }
-    for (const char *const *one = o->environment; one != NULL && *one != NULL; one++) {
-        variables += travels(*one);
-    }
-    for (const char *const *one = o->extra; one != NULL && *one != NULL; one++) {
-        variables++;
-    }
-    while (o->command[words] != NULL) {
-        words++;
-    }
-    const char *address = first->address != NULL ? first->address : first->name;
-    bool colons = strchr(address, ':') != NULL && address[0] != '[';
-    snprintf(place, sizeof place, colons ? "[%.280s]:%d" : "%.280s:%d", address, job->hosts[0].port);
-    add(&text, directory);
-    add_number(&text, job->world);
-    add_number(&text, h->first_rank);
-    add_number(&text, h->ranks);
-    add(&text, place);
-    add(&text, token);
-    add_number(&text, o->threads);
-    add_number(&text, o->no_binding);
-    add_number(&text, o->grace_seconds);
-    add_number(&text, variables);
-    add_number(&text, words);
-    for (const char *const *one = o->environment; one != NULL && *one != NULL; one++) {
-        if (travels(*one)) {
-            add(&text, *one);
-        }
-    }
-    for (const char *const *one = o->extra; one != NULL && *one != NULL; one++) {
-        add(&text, *one);
-    }
-    for (int i = 0; i < words; i++) {
-        add(&text, o->command[i]);
-    }
-    uint32_t bytes = (uint32_t)text.length;
-    trm_status status = text.failed || text.length > TRMI_AGENT_ORDER_MAX
-                            ? TRMI_FAIL(err, TRM_NOMEM, "host %.100s: the order is too long", h->name)
-                            : TRM_OK;
-    if (status == TRM_OK) {
-        status = trmi_os_write_all(NULL, h->to, &bytes, sizeof bytes, h->name, err);
-    }
-    if (status == TRM_OK) {
-        status = trmi_os_write_all(NULL, h->to, text.data, text.length, h->name, err);
-    }
-    trmi_text_free(&text);
-    return status;
-}
-
-/* --- listening ------------------------------------------------------------------------------------ */
+/* --- listening
+ * ------------------------------------------------------------------------------------ */
 /* Directories and empty logs, as on one host; what an earlier job left is gone. */
 static trm_status make_logs(const hosts_job *job, trm_error *err) {
     const char *base = job->options->directory != NULL ? job->options->directory : ".";
@@ -253,8 +95,8 @@ static void keep_log(const hosts_job *job, const trmi_agent_frame *frame, const 
         return;
     }
     bool log = frame->kind == TRMI_AGENT_LOG;
-    snprintf(path, sizeof path, "%.200s/device%d/%s%d%s", base, frame->rank, log ? "train.log" : "env",
-             frame->rank, log ? "" : ".log");
+    snprintf(path, sizeof path, "%.200s/device%d/%s%d%s", base, frame->rank,
+             log ? "train.log" : "env", frame->rank, log ? "" : ".log");
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, log ? 0644 : 0600);
     if (fd >= 0) {
         (void)!trmi_os_write_all(NULL, fd, data, frame->bytes, path, &ignored);
@@ -262,7 +104,8 @@ static void keep_log(const hosts_job *job, const trmi_agent_frame *frame, const 
     }
 }
 
-static void host_ended(hosts_job *job, host *h, int32_t code, int32_t rank, int32_t number, int32_t exit_code) {
+static void host_ended(hosts_job *job, host *h, int32_t code, int32_t rank, int32_t number,
+                       int32_t exit_code) {
     h->ended = true;
     h->told = job->ending;
     h->ended_time = trmi_os_now();
@@ -277,23 +120,23 @@ static void host_ended(hosts_job *job, host *h, int32_t code, int32_t rank, int3
 
 static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, char *data) {
     const trm_launch_options *o = job->options;
-    char text[TRMI_AGENT_FRAME_MAX < 1024 ? TRMI_AGENT_FRAME_MAX : 1024];
+    char text[1001];
     int version = 0, code = 0, rank = -1, number = 0, exit_code = 0;
-    snprintf(text, sizeof text, "%.*s", (int)(frame->bytes < 1000 ? frame->bytes : 1000), data);
+    snprintf(text, sizeof text, "%.*s", (int)frame->bytes, data);
     switch (frame->kind) {
     case TRMI_AGENT_HELLO:
         h->ready = sscanf(text, "%d %d", &version, &h->port) == 2 && version == TRMI_AGENT_VERSION;
         if (!h->ready) {
-            say(job, "%s: the agent there speaks version %d, this one %d; install the same trireme", h->name,
-                version, TRMI_AGENT_VERSION);
+            say(job, "%s: the agent there speaks version %d, this one %d; install the same trireme",
+                h->name, version, TRMI_AGENT_VERSION);
             host_ended(job, h, 2, -1, 0, 0);
         }
         return;
     case TRMI_AGENT_OUT:
     case TRMI_AGENT_ERR:
         if (o->write != NULL) {
-            o->write(o->context, frame->kind == TRMI_AGENT_OUT ? TRM_LAUNCH_OUT : TRM_LAUNCH_ERR, data,
-                     frame->bytes);
+            o->write(o->context, frame->kind == TRMI_AGENT_OUT ? TRM_LAUNCH_OUT : TRM_LAUNCH_ERR,
+                     data, frame->bytes);
         }
         return;
     case TRMI_AGENT_SAY:
@@ -320,16 +163,18 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
 /* The shell has closed its end: reaps it; without an END before, that is a failure of the host. */
 static void host_gone(hosts_job *job, host *h) {
     int status = 0;
-    close(h->from);
-    h->from = -1;
-    kill(-h->pid, SIGKILL);
-    waitpid(h->pid, &status, 0);
+    close(h->shell.from);
+    h->shell.from = -1;
+    kill(-h->shell.pid, SIGKILL);
+    waitpid(h->shell.pid, &status, 0);
     if (!h->ended) {
         char how[64];
         snprintf(how, sizeof how, WIFSIGNALED(status) ? "died of signal %d" : "ended with code %d",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         if (!h->ready) {
-            say(job, "%s: the remote shell %s before trireme answered; can it be reached, and is %s there?",
+            say(job,
+                "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
+                "there?",
                 h->name, how, job->options->agent[0]);
         } else if (!job->killed) {
             say(job, "%s: the agent is lost (its remote shell %s)", h->name, how);
@@ -341,7 +186,7 @@ static void host_gone(hosts_job *job, host *h) {
 static void listen_to(hosts_job *job, host *h) {
     enum { ROOM = sizeof(trmi_agent_frame) + TRMI_AGENT_FRAME_MAX };
     for (;;) {
-        ssize_t got = read(h->from, h->input + h->input_bytes, ROOM - h->input_bytes);
+        ssize_t got = read(h->shell.from, h->input + h->input_bytes, ROOM - h->input_bytes);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;
         }
@@ -356,8 +201,11 @@ static void listen_to(hosts_job *job, host *h) {
             memcpy(&frame, h->input + at, sizeof frame);
             if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_FAILED ||
                 frame.bytes > TRMI_AGENT_FRAME_MAX) {
-                say(job, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; its start-up "
-                    "files must not print", h->name, 40, h->input + at);
+                say(job,
+                    "%s: the remote shell prints something that is not trireme's: \"%.*s\"; its "
+                    "start-up "
+                    "files must not print",
+                    h->name, 40, h->input + at);
                 host_ended(job, h, 2, -1, 0, 0);
                 host_gone(job, h);
                 return;
@@ -373,16 +221,58 @@ static void listen_to(hosts_job *job, host *h) {
     }
 }
 
-/* --- the job -------------------------------------------------------------------------------------- */
+/* --- orders
+ * --------------------------------------------------------------------------------------- */
+static bool running(const host *h) {
+    return h->order.length > 0 && h->order_taken == h->order.length;
+}
+
+static bool order_waits(const host *h) { return !h->ended && h->order_taken < h->order.length; }
+
+/* As much as the pipe takes. A shell that is gone is noticed by the end of its output. */
+static void give_order(host *h) {
+    while (order_waits(h)) {
+        ssize_t taken =
+            write(h->shell.to, h->order.data + h->order_taken, h->order.length - h->order_taken);
+        if (taken < 0 && errno != EINTR) {
+            return;
+        }
+        h->order_taken += taken > 0 ? (size_t)taken : 0;
+    }
+}
+
+static trm_status make_orders(hosts_job *job, const char *token, trm_error *err) {
+    job->order_time = trmi_os_now();
+    for (int32_t i = 0; i < job->count; i++) {
+        host *h = &job->hosts[i];
+        trmi_host_part part = {h->name,  job->world,         h->first_rank,
+                               h->ranks, job->hosts[0].port, token};
+        TRMI_TRY(trmi_host_order_make(job->options, &part, &h->order, err));
+    }
+    return TRM_OK;
+}
+
+static void check_orders(hosts_job *job, double now) {
+    for (int32_t i = 0; i < job->count; i++) {
+        host *h = &job->hosts[i];
+        if (order_waits(h) && !job->ending && now - job->order_time >= order_seconds) {
+            say(job, "%s: its agent takes no order for %.0f s", h->name, order_seconds);
+            job->failed_time = job->failed_time > 0 ? job->failed_time : now;
+        }
+    }
+}
+
+/* --- the job
+ * -------------------------------------------------------------------------------------- */
 static void tell_all(hosts_job *job, int number) {
     unsigned char byte = (unsigned char)number;
     for (int32_t i = 0; i < job->count; i++) {
         host *h = &job->hosts[i];
-        if (!h->ended && h->to >= 0 && h->ready) {
-            ssize_t told = write(h->to, &byte, 1);
-            (void)told;
-        } else if (!h->ended && !h->ready && h->pid > 0) {
-            kill(-h->pid, SIGKILL); /* has no order yet, or never answered */
+        if (!h->ended && running(h)) {
+            (void)!write(h->shell.to, &byte, 1);
+        } else if (!h->ended && h->shell.pid > 0) {
+            kill(-h->shell.pid,
+                 SIGKILL); /* never answered, or has no whole order: a byte would be a part of it */
         }
     }
 }
@@ -412,47 +302,62 @@ static void take_signals(hosts_job *job) {
     }
 }
 
-/* One round: listens for at most 50 ms, keeps time. */
-static void turn(hosts_job *job) {
-    struct pollfd polls[HOSTS_MAX + 1];
+/* What no agent ends by itself. */
+static void give_up(hosts_job *job, double seconds) {
+    job->killed = true;
     for (int32_t i = 0; i < job->count; i++) {
-        polls[i] = (struct pollfd){.fd = job->hosts[i].from, .events = POLLIN};
-    }
-    polls[job->count] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
-    poll(polls, (nfds_t)job->count + 1, 50);
-    take_signals(job);
-    for (int32_t i = 0; i < job->count; i++) {
-        if (polls[i].revents != 0 && job->hosts[i].from >= 0) {
-            listen_to(job, &job->hosts[i]);
+        if (!job->hosts[i].ended) {
+            say(job, "%s: no answer for %.0f s: given up", job->hosts[i].name, seconds);
+        }
+        if (job->hosts[i].shell.from >= 0) {
+            kill(-job->hosts[i].shell.pid, SIGKILL);
         }
     }
+}
+
+static void keep_time(hosts_job *job) {
     const trm_launch_options *o = job->options;
-    double now = trmi_os_now(), grace = o->grace_seconds > 0 ? o->grace_seconds : 10;
+    double now = trmi_os_now(),
+           patience = (o->grace_seconds > 0 ? o->grace_seconds : 10) + slack_seconds;
     if (o->timeout_seconds > 0 && now - job->start_time >= o->timeout_seconds && !job->ending) {
         job->timed_out = true;
         say(job, "the job still runs after %.0f s (--timeout)", o->timeout_seconds);
         begin_ending(job, SIGTERM);
     }
+    check_orders(job, now);
     if (job->failed_time > 0 && now - job->failed_time > culprit_seconds) {
         begin_ending(job, SIGTERM);
     }
-    if (job->ending && !job->killed && now - job->ending_time >= grace + slack_seconds) {
-        job->killed = true;
-        for (int32_t i = 0; i < job->count; i++) {
-            if (!job->hosts[i].ended) {
-                say(job, "%s: no answer for %.0f s: given up", job->hosts[i].name, grace + slack_seconds);
-            }
-            if (job->hosts[i].from >= 0) {
-                kill(-job->hosts[i].pid, SIGKILL);
-            }
-        }
+    if (job->ending && !job->killed && now - job->ending_time >= patience) {
+        give_up(job, patience);
     }
+}
+
+/* One round: listens for at most 50 ms, gives what is left of orders, keeps time. */
+static void turn(hosts_job *job) {
+    struct pollfd polls[2 * HOSTS_MAX + 1];
+    for (int32_t i = 0; i < job->count; i++) {
+        const host *h = &job->hosts[i];
+        polls[i] = (struct pollfd){.fd = h->shell.from, .events = POLLIN};
+        polls[job->count + i] =
+            (struct pollfd){.fd = order_waits(h) ? h->shell.to : -1, .events = POLLOUT};
+    }
+    polls[2 * job->count] = (struct pollfd){.fd = job->signal_fd, .events = POLLIN};
+    poll(polls, 2 * (nfds_t)job->count + 1, 50);
+    take_signals(job);
+    for (int32_t i = 0; i < job->count; i++) {
+        if (polls[i].revents != 0 && job->hosts[i].shell.from >= 0) {
+            listen_to(job, &job->hosts[i]);
+        }
+        give_order(&job->hosts[i]);
+    }
+    keep_time(job);
 }
 
 static bool all(const hosts_job *job, bool ready) {
     for (int32_t i = 0; i < job->count; i++) {
         const host *h = &job->hosts[i];
-        if (ready ? !h->ready && !h->ended : h->from >= 0) {
+        if (ready ? !h->ready && !h->ended : h->shell.from >= 0) {
             return false;
         }
     }
@@ -463,7 +368,8 @@ static bool all(const hosts_job *job, bool ready) {
 static trm_status gather(hosts_job *job, trm_error *err) {
     double deadline = trmi_os_now() + hello_seconds;
     for (int32_t i = 0; i < job->count; i++) {
-        TRMI_TRY(start_host(job, &job->hosts[i], err));
+        TRMI_TRY(
+            trmi_host_shell_start(job->options, job->hosts[i].name, &job->hosts[i].shell, err));
     }
     while (!all(job, true) && !job->ending && trmi_os_now() < deadline) {
         turn(job);
@@ -479,9 +385,11 @@ static trm_status gather(hosts_job *job, trm_error *err) {
 
 /* Who failed first: a death rather than an exit, an exit rather than a report about a peer. */
 static int guilt(const host *h) {
-    return h->code == 0 || h->told ? 0 : h->failed_signal != 0 ? 4 : h->failed_rank < 0 ? 2
-           : h->failed_code == PEER_FAILED                     ? 1
-                                                               : 3;
+    return h->code == 0 || h->told         ? 0
+           : h->failed_signal != 0         ? 4
+           : h->failed_rank < 0            ? 2
+           : h->failed_code == PEER_FAILED ? 1
+                                           : 3;
 }
 
 static void conclude(hosts_job *job) {
@@ -504,9 +412,11 @@ static void conclude(hosts_job *job) {
         result->exit_code = worst->code != 0 ? worst->code : 2; /* as on one host */
         if (worst->failed_rank >= 0) {
             char how[48];
-            snprintf(how, sizeof how, worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
+            snprintf(how, sizeof how,
+                     worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
                      worst->failed_signal != 0 ? worst->failed_signal : worst->failed_code);
-            say(job, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name, how);
+            say(job, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name,
+                how);
         }
     }
     result->exit_code = job->timed_out ? trm_status_exit_code(TRM_TIMEOUT) : result->exit_code;
@@ -525,8 +435,8 @@ static trm_status run_hosts(hosts_job *job, trm_error *err) {
     }
     TRMI_TRY(make_logs(job, err));
     trm_status status = gather(job, err);
-    for (int32_t i = 0; status == TRM_OK && i < job->count && job->failed_time == 0 && !job->ending; i++) {
-        status = give_order(job, &job->hosts[i], token, err);
+    if (status == TRM_OK && job->failed_time == 0 && !job->ending) {
+        status = make_orders(job, token, err);
     }
     explicit_bzero(token, sizeof token);
     if (status != TRM_OK) {
@@ -540,11 +450,12 @@ static trm_status run_hosts(hosts_job *job, trm_error *err) {
 
 static trm_status check(const trm_launch_options *o, trm_error *err) {
     if (o->host_count > HOSTS_MAX || o->agent == NULL || o->agent[0] == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d hosts; at most %d, and an agent's command, expected", o->host_count,
-                         HOSTS_MAX);
+        return TRMI_FAIL(err, TRM_INVALID, "%d hosts; at most %d, and an agent's command, expected",
+                         o->host_count, HOSTS_MAX);
     }
     if (o->role_count > 0 || o->rank_table != NULL || o->rendezvous != NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "a job over several hosts is started with ranks alone: no roles, no "
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "a job over several hosts is started with ranks alone: no roles, no "
                          "rank table, no rendezvous of its own");
     }
     if (o->command == NULL || o->command[0] == NULL) {
@@ -552,75 +463,110 @@ static trm_status check(const trm_launch_options *o, trm_error *err) {
     }
     for (int32_t i = 0; i < o->host_count; i++) {
         const trm_launch_host *h = &o->hosts[i];
-        if (h->name == NULL || h->name[0] == '\0' || h->name[0] == '-' || strlen(h->name) > 255 || h->ranks < 1 ||
-            h->ranks > 1024) {
+        if (h->name == NULL || h->name[0] == '\0' || h->name[0] == '-' || strlen(h->name) > 255 ||
+            h->ranks < 1 || h->ranks > 1024) {
             return TRMI_FAIL(err, TRM_INVALID, "host %d: a name and 1 to 1024 ranks expected", i);
         }
         for (int32_t k = 0; k < i; k++) {
             if (strcmp(o->hosts[k].name, h->name) == 0) {
-                return TRMI_FAIL(err, TRM_INVALID, "host %.100s is listed twice; give it all its ranks at once",
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "host %.100s is listed twice; give it all its ranks at once",
                                  h->name);
             }
         }
     }
     const char *meet = o->hosts[0].name; /* whoever gives an address knows what it is good for */
-    if (o->host_count > 1 && o->hosts[0].address == NULL && (strcmp(meet, "localhost") == 0 || strncmp(meet, "127.", 4) == 0)) {
-        return TRMI_FAIL(err, TRM_INVALID, "the first host is \"%.60s\", where others cannot reach rank 0; give the "
-                         "name by which they know it, as in localhost@ADDRESS:RANKS", meet);
+    if (o->host_count > 1 && o->hosts[0].address == NULL && trmi_is_loopback(meet)) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the first host is \"%.60s\", where others cannot reach rank 0; give the "
+                         "name by which they know it, as in localhost@ADDRESS:RANKS",
+                         meet);
     }
     return TRM_OK;
 }
 
-trm_status trmi_launch_hosts(const trm_launch_options *options, trm_launch_result *result, trm_error *err) {
-    hosts_job job = {.options = options, .result = result, .count = options->host_count, .culprit = -1,
-                     .start_time = trmi_os_now()};
+static trm_status prepare_hosts(hosts_job *job, trm_error *err) {
+    const trm_launch_options *o = job->options;
+    job->hosts = trmi_alloc((size_t)o->host_count * sizeof *job->hosts);
+    if (job->hosts == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d hosts", o->host_count);
+    }
+    for (; job->count < o->host_count; job->count++) {
+        host *h = &job->hosts[job->count];
+        *h = (host){.name = o->hosts[job->count].name,
+                    .ranks = o->hosts[job->count].ranks,
+                    .first_rank = job->world,
+                    .shell = {.to = -1, .from = -1},
+                    .failed_rank = -1,
+                    .input = trmi_alloc(sizeof(trmi_agent_frame) + TRMI_AGENT_FRAME_MAX)};
+        job->world += h->ranks;
+        if (h->input == NULL) {
+            return TRMI_FAIL(err, TRM_NOMEM, "no memory for host %d", job->count);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status show_hosts(const hosts_job *job, trm_error *err) {
+    for (int32_t i = 0; i < job->count; i++) {
+        const host *h = &job->hosts[i];
+        trmi_host_words list;
+        trmi_text text = {0};
+        TRMI_TRY(trmi_host_words_make(job->options, h->name, &list, err));
+        for (int w = 0; w < list.count; w++) {
+            trmi_text_printf(&text, " %s", list.words[w]);
+        }
+        say(job, "%s: ranks %d to %d by%.800s", h->name, h->first_rank,
+            h->first_rank + h->ranks - 1, text.data);
+        trmi_text_free(&text);
+    }
+    return TRM_OK;
+}
+
+/* The job, with this process's signals taken through a descriptor while it runs. */
+static trm_status run_with_signals(hosts_job *job, trm_error *err) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, pipe_before;
     sigset_t set, before;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        sigaddset(&set, numbers[i]);
+    }
+    sigprocmask(SIG_BLOCK, &set, &before);
+    sigaction(SIGPIPE, &ignore, &pipe_before);
+    job->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    trm_status status =
+        job->signal_fd >= 0 ? run_hosts(job, err) : TRMI_FAIL_SYS(err, "no descriptor for signals");
+    if (status == TRM_OK) {
+        conclude(job);
+    }
+    if (job->signal_fd >= 0) {
+        close(job->signal_fd);
+    }
+    sigaction(SIGPIPE, &pipe_before, NULL);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
+static void release_hosts(hosts_job *job) {
+    for (int32_t i = 0; i < job->count; i++) {
+        if (job->hosts[i].shell.to >= 0) {
+            close(job->hosts[i].shell.to);
+        }
+        trmi_text_free(&job->hosts[i].order);
+        trmi_free(job->hosts[i].input);
+    }
+    trmi_free(job->hosts);
+}
+
+trm_status trmi_launch_hosts(const trm_launch_options *options, trm_launch_result *result,
+                             trm_error *err) {
+    hosts_job job = {.options = options, .result = result, .start_time = trmi_os_now()};
     TRMI_TRY(check(options, err));
-    job.hosts = trmi_alloc((size_t)job.count * sizeof *job.hosts);
-    trm_status status = job.hosts != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for hosts");
-    for (int32_t i = 0; i < job.count && status == TRM_OK; i++) {
-        job.hosts[i] = (host){.name = options->hosts[i].name, .ranks = options->hosts[i].ranks,
-                              .first_rank = job.world, .to = -1, .from = -1, .failed_rank = -1,
-                              .input = trmi_alloc(sizeof(trmi_agent_frame) + TRMI_AGENT_FRAME_MAX)};
-        job.world += options->hosts[i].ranks;
-        if (job.hosts[i].input == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for host %d", i);
-        }
-        word_list list;
-        if (status == TRM_OK && options->dry_run && make_words(&job, &job.hosts[i], &list, err) == TRM_OK) {
-            trmi_text text = {0};
-            for (int w = 0; w < list.count; w++) {
-                trmi_text_printf(&text, " %s", list.words[w]);
-            }
-            say(&job, "%s: ranks %d to %d by%.800s", job.hosts[i].name, job.hosts[i].first_rank, job.world - 1,
-                text.data);
-            trmi_text_free(&text);
-        }
+    trm_status status = prepare_hosts(&job, err);
+    if (status == TRM_OK) {
+        status = options->dry_run ? show_hosts(&job, err) : run_with_signals(&job, err);
     }
-    if (status == TRM_OK && !options->dry_run) {
-        sigemptyset(&set);
-        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-            sigaddset(&set, numbers[i]);
-        }
-        sigprocmask(SIG_BLOCK, &set, &before);
-        struct sigaction ignore = {.sa_handler = SIG_IGN}, pipe_before;
-        sigaction(SIGPIPE, &ignore, &pipe_before);
-        job.signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-        status = job.signal_fd >= 0 ? run_hosts(&job, err) : TRMI_FAIL_SYS(err, "no descriptor for signals");
-        if (status == TRM_OK) {
-            conclude(&job);
-        }
-        close(job.signal_fd);
-        sigaction(SIGPIPE, &pipe_before, NULL);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-    }
-    for (int32_t i = 0; job.hosts != NULL && i < job.count; i++) {
-        if (job.hosts[i].to >= 0) {
-            close(job.hosts[i].to);
-        }
-        trmi_free(job.hosts[i].input);
-    }
-    trmi_free(job.hosts);
+    release_hosts(&job);
     return status;
 }
