@@ -15,8 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the remote shell
- * ----------------------------------------------------------------------------- */
+/* --- the remote shell -------------------------------------------------------------------------- */
 /* One word of the shell, with the host's name in the place of {}. */
 static bool add_word(trmi_host_words *out, size_t *used, const char *word, size_t length,
                      const char *host, bool *named) {
@@ -127,8 +126,7 @@ trm_status trmi_host_shell_start(const trm_launch_options *options, const char *
                                host, list.words[0]);
 }
 
-/* --- the order
- * ------------------------------------------------------------------------------------ */
+/* --- the order --------------------------------------------------------------------------------- */
 static bool travels(const char *variable) {
     static const char *const names[] = {
         "PATH=", "LD_LIBRARY_PATH=", "XDG_CACHE_HOME=", "OMP_", "TRIREME_", "HCCL_", "UCX_"};

@@ -66,8 +66,7 @@ static void say(const hosts_job *job, const char *format, ...) {
     job->options->write(job->options->context, TRM_LAUNCH_SAY, line, strlen(line));
 }
 
-/* --- listening
- * ------------------------------------------------------------------------------------ */
+/* --- listening --------------------------------------------------------------------------------- */
 /* Directories and empty logs, as on one host; what an earlier job left is gone. */
 static trm_status make_logs(const hosts_job *job, trm_error *err) {
     const char *base = job->options->directory != NULL ? job->options->directory : ".";
@@ -201,11 +200,8 @@ static void listen_to(hosts_job *job, host *h) {
             memcpy(&frame, h->input + at, sizeof frame);
             if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_FAILED ||
                 frame.bytes > TRMI_AGENT_FRAME_MAX) {
-                say(job,
-                    "%s: the remote shell prints something that is not trireme's: \"%.*s\"; its "
-                    "start-up "
-                    "files must not print",
-                    h->name, 40, h->input + at);
+                say(job, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
+                    "its start-up files must not print", h->name, 40, h->input + at);
                 host_ended(job, h, 2, -1, 0, 0);
                 host_gone(job, h);
                 return;
@@ -221,8 +217,7 @@ static void listen_to(hosts_job *job, host *h) {
     }
 }
 
-/* --- orders
- * --------------------------------------------------------------------------------------- */
+/* --- orders ------------------------------------------------------------------------------------ */
 static bool running(const host *h) {
     return h->order.length > 0 && h->order_taken == h->order.length;
 }
@@ -262,17 +257,15 @@ static void check_orders(hosts_job *job, double now) {
     }
 }
 
-/* --- the job
- * -------------------------------------------------------------------------------------- */
+/* --- the job ----------------------------------------------------------------------------------- */
 static void tell_all(hosts_job *job, int number) {
     unsigned char byte = (unsigned char)number;
     for (int32_t i = 0; i < job->count; i++) {
         host *h = &job->hosts[i];
         if (!h->ended && running(h)) {
             (void)!write(h->shell.to, &byte, 1);
-        } else if (!h->ended && h->shell.pid > 0) {
-            kill(-h->shell.pid,
-                 SIGKILL); /* never answered, or has no whole order: a byte would be a part of it */
+        } else if (!h->ended && h->shell.pid > 0 && job->ending) {
+            kill(-h->shell.pid, SIGKILL); /* without a whole order, of which a byte would be a part */
         }
     }
 }
