@@ -152,6 +152,9 @@ json train lenet --data synth --synth-train 20 --synth-test 10 --batch-size 10 -
 json eval lenet --checkpoint "$work/run" --data synth --synth-test 10
 json eval lenet --checkpoint "$work/run" --data synth --dry-run
 json export lenet --checkpoint "$work/run" --to safetensors --output "$work/w.safetensors"
+for format in safetensors onnx npz; do
+    expect 3 "nowhere/w.$format: cannot create, its folder must be there" export lenet --checkpoint "$work/run" --to $format --output nowhere/w.$format
+done
 json import lenet --from "$work/w.safetensors" --output "$work/imported"
 json inspect "$work/w.safetensors"
 json data fetch cifar10 --dry-run

@@ -29,6 +29,8 @@ trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t
 /* Atomic and durable small file: temporary name, write, fsync, rename, fsync of the directory. */
 trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
                                 size_t bytes, trm_error *err);
+/* The error of a file that could not be created, from errno: says when it is the folder that is missing. */
+trm_status trmi_os_cannot_create(const char *path, trm_error *err);
 /* mkdir -p. */
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err);
 /* The same for the directory that a file is to be in. */

@@ -114,11 +114,16 @@ static void parent_of(const char *path, char *parent, size_t size) {
     }
 }
 
-static trm_status write_and_flush(const trmi_os *os, const char *path, const void *data,
-                                  size_t bytes, trm_error *err) {
-    int fd = os->open(os->context, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+trm_status trmi_os_cannot_create(const char *path, trm_error *err) {
+    return TRMI_FAIL_SYS(err, errno == ENOENT ? "%s: cannot create, its folder must be there" : "%s: cannot create", path);
+}
+
+/* `path` is what messages call it. */
+static trm_status write_and_flush(const trmi_os *os, const char *temporary, const char *path,
+                                  const void *data, size_t bytes, trm_error *err) {
+    int fd = os->open(os->context, temporary, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot create", path);
+        return trmi_os_cannot_create(path, err);
     }
     trm_status status = trmi_os_write_all(os, fd, data, bytes, path, err);
     if (status == TRM_OK && os->fsync(os->context, fd) != 0) {
@@ -138,7 +143,7 @@ trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void 
     if (length < 0 || (size_t)length >= sizeof temporary) {
         return TRMI_FAIL(err, TRM_INVALID, "%.120s...: the path is too long", path);
     }
-    trm_status status = write_and_flush(os, temporary, data, bytes, err);
+    trm_status status = write_and_flush(os, temporary, path, data, bytes, err);
     if (status == TRM_OK && os->rename(os->context, temporary, path) != 0) {
         status = TRMI_FAIL_SYS(err, "%s: cannot rename from %s", path, temporary);
     }

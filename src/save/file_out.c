@@ -10,15 +10,20 @@
 
 enum { GATHER_BYTES = 64 << 10 };
 
+/* The name that messages say: the one that is meant. */
+static const char *named(const trmi_file_out *out) {
+    return trmi_path_tail(out->replaces ? out->final_path : out->path);
+}
+
 static trm_status open_at(trmi_file_out *out, trm_error *err) {
     out->buffer = trmi_alloc(GATHER_BYTES);
     if (out->buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", trmi_path_tail(out->path));
+        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", named(out));
     }
     int flags = O_WRONLY | O_CREAT | (out->replaces ? O_TRUNC : O_EXCL);
     out->fd = out->os->open(out->os->context, out->path, flags, 0644);
     if (out->fd < 0) {
-        trm_status status = TRMI_FAIL_SYS(err, "%s: cannot create", trmi_path_tail(out->path));
+        trm_status status = trmi_os_cannot_create(named(out), err);
         trmi_free(out->buffer);
         out->buffer = NULL;
         return status;
@@ -57,7 +62,7 @@ static trm_status push(trmi_file_out *out, const void *data, size_t bytes, trm_e
     if (out->digest != NULL) {
         TRMI_TRY(trmi_digest_update(out->digest, data, bytes, err));
     }
-    return trmi_os_write_all(out->os, out->fd, data, bytes, trmi_path_tail(out->path), err);
+    return trmi_os_write_all(out->os, out->fd, data, bytes, named(out), err);
 }
 
 static trm_status flush(trmi_file_out *out, trm_error *err) {
@@ -104,12 +109,12 @@ static trm_status settle(trmi_file_out *out, trm_error *err) {
     const trmi_os *os = out->os;
     TRMI_TRY(flush(out, err));
     if (os->fsync(os->context, out->fd) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot flush to disk", trmi_path_tail(out->path));
+        return TRMI_FAIL_SYS(err, "%s: cannot flush to disk", named(out));
     }
     int fd = out->fd;
     out->fd = -1;
     if (os->close(os->context, fd) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot close", trmi_path_tail(out->path));
+        return TRMI_FAIL_SYS(err, "%s: cannot close", named(out));
     }
     if (out->digest != NULL) {
         TRMI_TRY(trmi_digest_finish(out->digest, err));
