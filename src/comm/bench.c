@@ -169,6 +169,8 @@ typedef struct bound {
     uint64_t turn;
     int64_t first, beyond;
     trmi_reduce_fn *reduce;
+    trmi_reduction what;
+    bool far;
     char *region;
 } bound;
 
@@ -191,7 +193,9 @@ static void run_bound(bound *b, int64_t times) {
         atomic_store_explicit(b->here, b->turn, memory_order_release);
         wait_for_all(b, b->come, b->meeting);
         if (b->works) {
-            if (b->beyond > b->first) {
+            if (b->beyond > b->first && b->far) {
+                trmi_reduce_far(&b->what, b->targets, b->n, b->sources, b->n, b->beyond - b->first);
+            } else if (b->beyond > b->first) {
                 b->reduce(b->targets, b->n, b->sources, b->n, b->beyond - b->first, b->n);
             }
             atomic_store_explicit(b->ready, b->turn, memory_order_release);
@@ -268,6 +272,8 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     out->first = trmi_min_i64(b->vector, units * out->worker / out->workers * unit);
     out->beyond = trmi_min_i64(b->vector, units * (out->worker + 1) / out->workers * unit);
     out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
+    out->what = (trmi_reduction){b->op.dtype, b->op.reduce, out->n};
+    out->far = trmi_reduce_is_far(&out->what, out->n, b->vector);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         char *at = NULL;
         status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);

@@ -32,6 +32,45 @@ trm_dtype trmi_reduce_partial_dtype(trm_dtype dtype, trm_reduce reduce) {
     return !is_float(dtype) && reduce == TRM_REDUCE_MEAN ? TRM_INT64 : dtype;
 }
 
+enum { STREAMS = 4, MOST_STREAMS = 6, FAR_BYTES = 64 << 20, BLOCK_BYTES = 32 << 10 };
+
+/* Where partial results are of another type there is no adding up in turns. */
+bool trmi_reduce_is_far(const trmi_reduction *what, int32_t source_count, int64_t count) {
+    return source_count > MOST_STREAMS && count > FAR_BYTES / source_count / (int64_t)trm_dtype_bytes(what->dtype) &&
+           trmi_reduce_partial_dtype(what->dtype, what->reduce) == what->dtype;
+}
+
+/* `count` elements of all sources, from byte `at` on, into `block`. */
+static void add_up(const trmi_reduction *what, void *block, const void *const *sources, int32_t source_count, int64_t at,
+                   int64_t count) {
+    trm_reduce between = what->reduce == TRM_REDUCE_MEAN ? TRM_REDUCE_SUM : what->reduce;
+    const void *few[STREAMS + 1];
+    for (int32_t done = 0; done < source_count;) {
+        int32_t n = 0;
+        if (done > 0) {
+            few[n++] = block;
+        }
+        for (int32_t i = 0; i < STREAMS && done < source_count; i++) {
+            few[n++] = (const char *)sources[done++] + at;
+        }
+        trm_reduce now = done < source_count ? between : what->reduce;
+        trmi_reduce_find(what->dtype, now)(&block, 1, few, n, count, what->divisor);
+    }
+}
+
+void trmi_reduce_far(const trmi_reduction *what, void *const *targets, int32_t target_count,
+                     const void *const *sources, int32_t source_count, int64_t count) {
+    _Alignas(64) char block[BLOCK_BYTES];
+    int64_t element = (int64_t)trm_dtype_bytes(what->dtype), most = BLOCK_BYTES / element;
+    for (int64_t i = 0; i < count; i += most) {
+        int64_t length = count - i < most ? count - i : most;
+        add_up(what, block, sources, source_count, i * element, length);
+        for (int32_t t = 0; t < target_count; t++) {
+            memcpy((char *)targets[t] + i * element, block, (size_t)(length * element));
+        }
+    }
+}
+
 static int64_t get_integer(const void *from, trm_dtype dtype, int64_t i) {
     switch (dtype) {
     case TRM_INT8:

@@ -136,6 +136,41 @@ static void every_instruction_set(void **state) {
 #endif
 }
 
+/* In blocks, a few vectors at a time: the kernel's bits, in place. */
+static void far_vectors_are_summed_alike(void **state) {
+    enum { COUNT = 40001 };
+    static uint8_t data[MAX_SOURCES][COUNT * 8], expected[COUNT * 8];
+    const int64_t counts[] = {1, 4099, COUNT};
+    int tried = 0;
+    for (int dtype = 1; dtype <= TRMI_REDUCE_DTYPES; dtype++) {
+        for (int reduce = 1; reduce <= TRMI_REDUCE_OPS; reduce++) {
+            if (trmi_reduce_partial_dtype(dtype, reduce) != (trm_dtype)dtype) {
+                continue;
+            }
+            for (int n = 1; n <= MAX_SOURCES; n += 2, tried++) {
+                int64_t count = counts[tried % 3];
+                trmi_reduction what = {dtype, reduce, n};
+                const void *sources[MAX_SOURCES];
+                void *target = expected, *targets[MAX_SOURCES];
+                for (int s = 0; s < n; s++) {
+                    sources[s] = targets[s] = data[s];
+                    fill(data[s], dtype, count, (uint64_t)(s + 10 * n));
+                }
+                trmi_reduce_find(dtype, reduce)(&target, 1, sources, n, count, n);
+                trmi_reduce_far(&what, targets, n, sources, n, count);
+                for (int t = 0; t < n; t++) {
+                    assert_memory_equal(targets[t], expected, (size_t)count * trm_dtype_bytes(dtype));
+                }
+            }
+        }
+    }
+    trmi_reduction floats = {TRM_FLOAT32, TRM_REDUCE_SUM, 1}, halves = {TRM_BFLOAT16, TRM_REDUCE_SUM, 1};
+    assert_true(trmi_reduce_is_far(&floats, 8, 25500000));
+    assert_false(trmi_reduce_is_far(&floats, 8, 2097152));
+    assert_false(trmi_reduce_is_far(&floats, 6, 25500000));
+    assert_false(trmi_reduce_is_far(&halves, 8, 51000000)); /* partial sums are floats */
+}
+
 static void nan_wins(void **state) {
     for (int reduce = TRM_REDUCE_MAX; reduce <= TRM_REDUCE_MIN; reduce++) {
         for (int place = 0; place < 3; place++) {
@@ -185,6 +220,7 @@ static void partials_are_wide(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_set),
+        cmocka_unit_test(far_vectors_are_summed_alike),
         cmocka_unit_test(nan_wins),
         cmocka_unit_test(partials_are_wide),
     };

@@ -119,7 +119,12 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
     for (int32_t t = 0; t < target_count; t++) {
         shm->targets[t] = (char *)shm->targets[t] + moved;
     }
-    kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n, count, op->divisor);
+    trmi_reduction what = {op->dtype, op->reduce, op->divisor};
+    if (trmi_reduce_is_far(&what, shm->n, op->count)) {
+        trmi_reduce_far(&what, shm->targets, target_count, shm->sources, shm->n, count);
+    } else {
+        kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n, count, op->divisor);
+    }
 }
 
 /* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.
