@@ -22,8 +22,11 @@ const trmi_cpu_features *trmi_cpu(void);
  * a function, or a table's address (TRMI_CPU_CHOICE(&trmi_reduce)). */
 #if defined(__x86_64__)
 #define TRMI_CPU_CHOICE(name) (trmi_cpu()->avx512 ? name##_avx512 : trmi_cpu()->avx2 ? name##_avx2 : name##_plain)
+/* The same of kernels that have a fourth body, for what rounds to bfloat16. */
+#define TRMI_CPU_CHOICE_OF_FOUR(name) (trmi_cpu()->avx512_bf16 ? name##_avx512bf16 : TRMI_CPU_CHOICE(name))
 #else
 #define TRMI_CPU_CHOICE(name) name##_plain
+#define TRMI_CPU_CHOICE_OF_FOUR(name) name##_plain
 #endif
 
 #endif

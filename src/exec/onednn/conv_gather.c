@@ -21,7 +21,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512 };
+enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -47,6 +47,7 @@ typedef struct gather_conv {
     const trmi_gemm_isa *isa;
     int threads;
     bool wide, direct; /* direct: tiles store into the output itself */
+    bool rounds;       /* tall: the last tile of a sum does, rounded */
     bool streams;      /* the output is too large for the caches */
     int64_t panels, ldb;
     int64_t *block_at; /* floats: where a block's panels begin in packed B */
@@ -105,6 +106,9 @@ static void pack_panel(const gather_conv *c, const void *weights, const trmi_con
     }
 }
 
+/* From a panel of B to the next, where k of them are together. */
+static int64_t panel_floats(const gather_conv *c, int64_t k) { return k / c->isa->pair * c->isa->nr; }
+
 static void pack_all(const gather_conv *c, const void *weights, float *packed) {
     int64_t items = c->g.blocks_count * c->panels;
 #pragma omp for schedule(dynamic, 4)
@@ -112,23 +116,24 @@ static void pack_all(const gather_conv *c, const void *weights, float *packed) {
         int64_t block = i / c->panels, panel = i % c->panels;
         if (c->g.block_used[block]) {
             const trmi_conv_block *b = &c->g.blocks[block];
-            pack_panel(c, weights, b, panel, packed + c->block_at[block] + panel * b->k * c->isa->nr);
+            pack_panel(c, weights, b, panel, packed + c->block_at[block] + panel * panel_floats(c, b->k));
         }
     }
 }
 
 /* ---- products ------------------------------------------------------------------------------------------ */
 
-/* All rows of A times one panel, in tiles of nearly equal height. */
-static void multiply(const gather_conv *c, int64_t rows, const float *a, const float *panel,
-                     int64_t k, float *out, const int64_t *offsets, int columns,
-                     trmi_tile_store store, trmi_prefetch soon[TRMI_CONV_AHEAD]) {
-    trmi_tile tile = {.b = panel, .k = k / c->isa->pair, .c = out, .columns = columns, .store = store};
+/* All rows of A times one panel, in tiles of nearly equal height; what else they are is in `tile`. */
+static void multiply(const gather_conv *c, int64_t rows, const float *a, int64_t k, trmi_tile tile,
+                     trmi_prefetch soon[TRMI_CONV_AHEAD]) {
+    const int64_t *offsets = tile.row_offset, *rounded = tile.rounded_offset;
+    tile.k = k / c->isa->pair;
     int64_t tiles = (rows + c->isa->mr - 1) / c->isa->mr, low = rows / tiles, more = rows % tiles;
     for (int64_t i = 0, row = 0; i < tiles; i++) {
         tile.rows = (int)(low + (i < more));
         tile.a = a + row * TRMI_TILE_STRIDE;
         tile.row_offset = offsets + row;
+        tile.rounded_offset = tile.rounded != NULL ? rounded + row : NULL;
         c->isa->tile_rows(&tile, trmi_prefetch_next(soon, AHEAD));
         row += tile.rows;
     }
@@ -181,6 +186,19 @@ static void next_rows(const gather_conv *c, const void *input, const task *t, in
     trmi_conv_ahead(&c->g, input, t->group, &uses[next], row, rows, soon);
 }
 
+/* Where the sums of panel `j` go, with the last of k or before. */
+static trmi_tile tile_at(const gather_conv *c, void *out, int64_t j, const workspace *w, bool last) {
+    int64_t column = j * c->isa->nr;
+    trmi_tile tile = {.columns = (int)trmi_min_i64(c->isa->nr, c->g.out_c - column)};
+    tile.c = c->direct ? (float *)out + column : w->sums + j % PANELS * c->isa->nr;
+    tile.row_offset = c->direct ? w->offsets : w->sum_offsets;
+    if (c->rounds && last) {
+        tile.rounded = (uint16_t *)out + column;
+        tile.rounded_offset = w->offsets;
+    }
+    return tile;
+}
+
 static void run_rows(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out,
                      const float *packed, const task *t, const workspace *w) {
     int64_t nr = c->isa->nr, wide = PANELS * nr;
@@ -203,16 +221,15 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
             trmi_prefetch soon[AHEAD];
             next_rows(c, input, t, u, last == c->panels, soon + 1);
             for (int64_t j = first; j < last; j++) {
-                const float *panel = packed + c->block_at[uses[u].block] + j * k * nr;
-                soon[0] = trmi_prefetch_rows(panel + k * nr, k * nr * 4, j + 1 < last, k * nr * 4);
-                int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
-                multiply(c, t->rows, w->a, panel, k,
-                         c->direct ? (float *)out + j * nr : w->sums + (j - first) * nr,
-                         c->direct ? w->offsets : w->sum_offsets, columns,
-                         u > 0 ? TRMI_TILE_ADD : stream, soon);
+                trmi_tile tile = tile_at(c, out, j, w, u + 1 == t->group->uses_count);
+                tile.b = packed + c->block_at[uses[u].block] + j * panel_floats(c, k);
+                tile.store = u > 0 ? TRMI_TILE_ADD : stream;
+                int64_t bytes = panel_floats(c, k) * 4;
+                soon[0] = trmi_prefetch_rows(tile.b + bytes / 4, bytes, j + 1 < last, bytes);
+                multiply(c, t->rows, w->a, k, tile, soon);
             }
         }
-        if (!c->direct) {
+        if (!c->direct && !c->rounds) {
             finish(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
                    trmi_min_i64(wide, c->g.out_c - first * nr));
         }
@@ -296,8 +313,9 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
             if (count[i] > 0) {
-                multiply(c, count[i], rows_a + begin[i] * TRMI_TILE_STRIDE, w->a, c->g.blocks[b].k, to,
-                         places + begin[i], columns, i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD, soon);
+                const trmi_tile tile = {.b = w->a, .c = to, .row_offset = places + begin[i], .columns = columns,
+                                        .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
+                multiply(c, count[i], rows_a + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile, soon);
             }
         }
     }
@@ -382,16 +400,24 @@ static int64_t cuts_of(const gather_conv *c) {
     return trmi_max_i64(1, trmi_min_i64(c->threads, least / (2 * c->isa->mr)));
 }
 
-/* Cut by cut, group by group. */
+static void add_tasks(gather_conv *c, const trmi_conv_group *group, int64_t row, int64_t rows, int64_t most) {
+    int64_t parts = trmi_pieces(rows, most);
+    for (int64_t k = 0; k < parts; k++) {
+        int64_t begin = row + trmi_cut_at(rows, parts, k), end = row + trmi_cut_at(rows, parts, k + 1);
+        c->tasks[c->tasks_count++] = (task){.group = group, .row = begin, .rows = end - begin};
+    }
+}
+
+/* Cut by cut, group by group. A cut ends with small tasks, which are dealt last: no thread waits long for another that is
+ * held up. */
 static void make_tasks(gather_conv *c, int64_t cuts, int64_t most) {
-    for (int64_t i = 0; i < cuts * c->g.groups_count; i++) {
-        const trmi_conv_group *group = &c->g.groups[i % c->g.groups_count];
-        int64_t row = trmi_cut_at(group->rows, cuts, i / c->g.groups_count);
-        int64_t rows = trmi_cut_at(group->rows, cuts, i / c->g.groups_count + 1) - row, parts = trmi_pieces(rows, most);
-        for (int64_t k = 0; k < parts; k++) {
-            int64_t begin = row + trmi_cut_at(rows, parts, k), end = row + trmi_cut_at(rows, parts, k + 1);
-            c->tasks[c->tasks_count++] = (task){.group = group, .row = begin, .rows = end - begin};
-        }
+    int64_t groups = c->g.groups_count, least = trmi_round_up(most / SMALLER, c->isa->mr);
+    for (int64_t i = 0; i < cuts * groups; i++) {
+        const trmi_conv_group *group = &c->g.groups[i % groups];
+        int64_t row = trmi_cut_at(group->rows, cuts, i / groups), end = trmi_cut_at(group->rows, cuts, i / groups + 1);
+        int64_t last = i % groups == groups - 1 ? trmi_max_i64(row, end - most) : end;
+        add_tasks(c, group, row, last - row, most);
+        add_tasks(c, group, last, end - last, least);
     }
 }
 
@@ -400,6 +426,7 @@ static bool plan_tall(gather_conv *c) {
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         room += trmi_pieces(c->g.groups[i].rows, most) + cuts;
     }
+    room += cuts * (SMALLER + 1);
     c->tasks = trmi_arena_alloc(&c->g.arena, (size_t)room * sizeof *c->tasks);
     c->block_at =
         trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->block_at);
@@ -409,7 +436,7 @@ static bool plan_tall(gather_conv *c) {
     make_tasks(c, cuts, most);
     for (int32_t i = 0; i < c->g.blocks_count; i++) {
         c->block_at[i] = total;
-        total += c->g.block_used[i] ? c->g.blocks[i].k * c->isa->nr * c->panels : 0;
+        total += c->g.block_used[i] ? panel_floats(c, c->g.blocks[i].k) * c->panels : 0;
     }
     c->shared_floats = trmi_round_up(total, 16);
     return true;
@@ -486,6 +513,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
     c->rows = c->g.n * c->g.out_h * c->g.out_w;
     c->wide = is_wide(c);
+    c->rounds = !c->wide && c->g.out_type == TRM_BFLOAT16 && !p->bias;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -515,7 +543,7 @@ static bool pairs_can(const trmi_conv_problem *p) {
 
 /* Copies of rows do not become fewer: of dense 1x1 convolutions they are what shows. */
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    double copies = p->kh * p->kw == 1 && p->stride[0] == 1 && p->oh * p->ow >= 16 ? 1.25 : 1.12;
+    double copies = p->kh * p->kw == 1 && p->stride[0] == 1 && p->oh * p->ow >= 16 ? 1.15 : 1.08;
     return gather_guess(p, threads) * copies / trmi_onednn_pairs_gain();
 }
 

@@ -31,14 +31,17 @@ typedef enum trmi_tile_store {
                       * multiples of nr floats from a 64-byte boundary; end with trmi_gemm's fence */
 } trmi_tile_store;
 
-/* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. */
+/* c[row_offset[i] + j] (+)= sum over k, for i < rows, j < columns <= nr. 1 <= rows <= mr. With `rounded` those sums
+ * go there as bfloat16, and c is read only, if it is added. */
 typedef struct trmi_tile {
     const float *a, *b;
     int64_t k, a_stride, b_stride; /* strides: of "cols", floats from k to k + 1 */
     float *c;
     const int64_t *row_offset;
+    uint16_t *rounded; /* NULL: nothing is rounded */
+    const int64_t *rounded_offset;
     int rows, columns;
-    trmi_tile_store store;
+    trmi_tile_store store; /* of rounded sums SET or ADD */
 } trmi_tile;
 
 /* Pieces that will be needed soon: tiles ask for a line of them with each k, until there are no more. */

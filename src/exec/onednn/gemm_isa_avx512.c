@@ -13,6 +13,9 @@
 #define STREAM(to, value) _mm512_stream_ps(to, (__m512)(value))
 #define FENCE() _mm_sfence()
 #define FROM_MEMORY(row) ((row) % 4 != 0)
+/* The other by name, too: of products that it makes itself the compiler may keep two sums in memory, a tenth of the speed. */
+#define MULTIPLY_ADD(sum, left, right) \
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(right), "v"(_mm512_set1_ps(left)))
 #define MULTIPLY_ADD_FROM(sum, left, right)                                                    \
     __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(right), "m"(*(left)))
 #include "exec/onednn/gemm_isa_body.h"

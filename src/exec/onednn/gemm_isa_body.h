@@ -40,6 +40,8 @@ enum { NR = VL * VN };
 #define STREAM_SUM(i, j) WHERE(i, j) STREAM(c + row_offset[i] + (j) * VL, SUM(i, j));
 #define ADD_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) += SUM(i, j);
 #define SET_SUM(i, j) WHERE(i, j) *(vec_memory *)(c + row_offset[i] + (j) * VL) = SUM(i, j);
+#define TAKE_SUM(i, j) WHERE(i, j) SUM(i, j) += *(const vec_memory *)(t->c + t->row_offset[i] + (j) * VL);
+#define ROUND_SUM(i, j) WHERE(i, j) store_half(t->rounded + t->rounded_offset[i] + (j) * VL, SUM(i, j));
 #define KEEP_SUM(i, j) WHERE(i, j) *(vec_memory *)(sums + (i) * NR + (j) * VL) = SUM(i, j);
 #define CLEAR_SUM(i, j) WHERE(i, j) SUM(i, j) = (vec){0};
 #define FETCH_SUM(i, j) WHERE(i, j) __builtin_prefetch(t->c + t->row_offset[i] + (j) * VL, 1, 3);
@@ -52,6 +54,17 @@ static __attribute__((noinline)) void edge_store(int rows, const float *sums, fl
         float *to = c + row_offset[i];
         for (int j = 0; j < columns; j++) {
             to[j] = store == TRMI_TILE_ADD ? to[j] + sums[j] : sums[j];
+        }
+    }
+}
+
+/* The same, rounded. */
+static __attribute__((noinline)) void edge_round(const trmi_tile *t, const float *sums) {
+    for (int i = 0; i < t->rows; i++, sums += NR) {
+        const float *before = t->c + t->row_offset[i];
+        for (int j = 0; j < t->columns; j++) {
+            float v = t->store == TRMI_TILE_ADD ? before[j] + sums[j] : sums[j];
+            t->rounded[t->rounded_offset[i] + j] = trmi_float_to_bf16(v);
         }
     }
 }
@@ -125,6 +138,32 @@ INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_s
     return lines;
 }
 
+/* The sums go where the tile says. */
+INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN]) {
+    float *c = t->c;
+    const int64_t *row_offset = t->row_offset;
+    if (t->columns != NR) {
+        float sums[MR * NR];
+        EACH_SUM(KEEP_SUM)
+        if (t->rounded != NULL) {
+            edge_round(t, sums);
+        } else {
+            edge_store(rows, sums, c, row_offset, t->columns, t->store);
+        }
+    } else if (t->rounded != NULL) {
+        if (t->store == TRMI_TILE_ADD) {
+            EACH_SUM(TAKE_SUM)
+        }
+        EACH_SUM(ROUND_SUM)
+    } else if (t->store == TRMI_TILE_STREAM) {
+        EACH_SUM(STREAM_SUM)
+    } else if (t->store == TRMI_TILE_ADD) {
+        EACH_SUM(ADD_SUM)
+    } else {
+        EACH_SUM(SET_SUM)
+    }
+}
+
 INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
                  const trmi_tile *t, trmi_prefetch *soon) {
     const float *a = t->a, *b = t->b;
@@ -138,19 +177,7 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int
         asked = tile_asking(rows, row_stride, k_stride, b_stride, &a, &b, sum, soon, t->k);
     }
     tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, t->k - asked);
-    float *c = t->c;
-    const int64_t *row_offset = t->row_offset;
-    if (t->columns != NR) {
-        float sums[MR * NR];
-        EACH_SUM(KEEP_SUM)
-        edge_store(rows, sums, c, row_offset, t->columns, t->store);
-    } else if (t->store == TRMI_TILE_STREAM) {
-        EACH_SUM(STREAM_SUM)
-    } else if (t->store == TRMI_TILE_ADD) {
-        EACH_SUM(ADD_SUM)
-    } else {
-        EACH_SUM(SET_SUM)
-    }
+    tile_leave(rows, t, sum);
 }
 
 typedef void tile_function(const trmi_tile *t, trmi_prefetch *soon);

@@ -4,10 +4,5 @@
 #include "base/cpu.h"
 
 const trmi_memory_kernels *trmi_memory_kernels_best(void) {
-#if defined(__x86_64__)
-    if (trmi_cpu()->avx512_bf16) {
-        return &trmi_memory_kernels_avx512bf16;
-    }
-#endif
-    return TRMI_CPU_CHOICE(&trmi_memory_kernels);
+    return TRMI_CPU_CHOICE_OF_FOUR(&trmi_memory_kernels);
 }
