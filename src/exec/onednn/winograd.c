@@ -88,7 +88,7 @@ static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_
 static void transform_weights(const winograd *c, const void *weights, float *u,
                               const workspace *w) {
     int64_t nr = c->gemm->nr, slices = (c->tiles.in_c + SLICE - 1) / SLICE;
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < slices * c->panels; i++) {
         int64_t k = i / c->panels * SLICE, panel = i % c->panels;
         int64_t count = trmi_min_i64(SLICE, c->tiles.in_c - k), k_block = k / TRMI_TILE_K;
@@ -254,7 +254,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->k_blocks = (c->tiles.in_c + TRMI_TILE_K - 1) / TRMI_TILE_K;
     c->panels = (c->tiles.out_c + nr - 1) / nr;
     c->ldm = c->panels * nr + 16;
-    c->u_xi = c->tiles.in_c * c->panels * nr;
+    c->u_xi = c->tiles.in_c * c->panels * nr + 16; /* 36 places that are written together do not crowd in one set */
     c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;

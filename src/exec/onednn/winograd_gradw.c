@@ -5,14 +5,15 @@
  *      x patches --> V [block of I][xi][tile][I]     S[xi] (+)= V[xi]^T Z[xi]
  *      dy tiles  --> Z [xi][panel][tile][nr]
  *
- *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O); a thread's
- *             own V, Z and S stay in its L2
+ *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O); a thread's own V, Z and S
+ *             stay near it, and its task's part of dW is made at once: 9 numbers are left of 36 for the others to read
  *   together  all threads make V and Z of a chunk of tiles, each once, then deal out the products by
  *             xi and block of I; what comes next is asked for while tiles multiply
  *
- *   then dW from the splits' S, added in order: the bits do not depend on the number of threads.
+ *   then the splits are added in order: the bits do not depend on the number of threads.
  *
- *   scratch:  [ S: split, block, xi, I, O | V, Z of all or of each thread | per thread: offsets, zero pixel ]
+ *   scratch, alone:     [ dW of each split | per thread: V, Z, S, offsets, zero pixel ]
+ *            together:  [ S: block, xi, I, O | V, Z | per thread: offsets, zero pixel ]
  */
 #include "exec/onednn/share.h"
 #include "exec/onednn/winograd.h"
@@ -24,8 +25,9 @@
 #include <omp.h>
 #include <string.h>
 
-enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 3 };
+enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 5 };
 enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z */
+enum { PIECE = 4096 };               /* of dW, where splits are added */
 
 typedef struct winograd_gradw {
     trmi_conv_problem problem;
@@ -33,16 +35,16 @@ typedef struct winograd_gradw {
     const trmi_gemm_isa *gemm;
     const trmi_winograd_isa *isa;
     int threads;
-    bool together;
+    bool together, direct; /* direct: alone, one split, float32: tasks write dW itself */
     int64_t row_blocks, column_blocks, splits, block;
     int64_t columns, panels;                            /* of a block of O: S's width, in panels of nr */
-    int64_t s_block, s_split;                           /* floats of S */
+    int64_t s_xi, s_block;                              /* floats of S */
     int64_t v_xi, v_block, z_panel, z_xi, values;       /* of V and Z, and both */
     int64_t shared_floats, thread_floats;
 } winograd_gradw;
 
 typedef struct workspace {
-    float *v, *z, *zero;
+    float *v, *z, *s, *zero;
     int64_t *offsets;
     int32_t *places; /* of the chunk's tiles in V and Z */
 } workspace;
@@ -52,7 +54,8 @@ static workspace workspace_of(const winograd_gradw *c, char *scratch) {
     float *own = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
     w.v = c->together ? (float *)scratch + c->shared_floats - c->values : own;
     w.z = w.v + (c->together ? c->row_blocks : 1) * c->v_block;
-    w.zero = c->together ? own : own + c->values;
+    w.s = c->together ? (float *)scratch : own + c->values;
+    w.zero = c->together ? own : w.s + c->s_block;
     int64_t zeros = trmi_max_i64(c->problem.c, c->problem.o);
     w.offsets = (int64_t *)(w.zero + trmi_round_up(zeros, 16));
     w.places = (int32_t *)(w.offsets + TRMI_TILE_COLS);
@@ -118,7 +121,7 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
     trmi_tile tile = {.a_stride = ROWS + PAD, .b_stride = nr, .k = end - first, .row_offset = w->offsets,
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     v += xi * c->v_xi + first * (ROWS + PAD);
-    s += xi * ROWS * c->columns;
+    s += xi * c->s_xi;
     for (int64_t j = 0; j * nr < columns; j++) {
         tile.b = w->z + xi * c->z_xi + j * c->z_panel + first * nr;
         tile.columns = (int)trmi_min_i64(nr, columns - j * nr);
@@ -134,26 +137,56 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
 
 /* ---- alone ------------------------------------------------------------------------------------------- */
 
+/* What the products of `xi` read: they may have been sent to L3 by those of the others. */
+static void next_values(const winograd_gradw *c, const part *p, const float *s, int64_t xi, int64_t count, bool add,
+                        ahead *soon, const workspace *w) {
+    int64_t rows = rows_of(c, p->row_block), columns = columns_of(c, p->column), nr = c->gemm->nr;
+    bool any = xi < XI;
+    soon->part[0] = trmi_prefetch_rows(w->v + xi * c->v_xi, (ROWS + PAD) * 4, any ? count : 0, rows * 4);
+    soon->part[1] = trmi_prefetch_rows(w->z + xi * c->z_xi, c->z_panel * 4, any ? trmi_pieces(columns, nr) : 0, count * nr * 4);
+    soon->part[2] = trmi_prefetch_rows(s + xi * c->s_xi, c->columns * 4, any && add ? rows : 0, columns * 4);
+}
+
 static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_t task,
                      const workspace *w) {
     int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
     part p = {block / c->column_blocks, 1, block % c->column_blocks * COLUMNS};
     int64_t begin = trmi_cut_at(c->tiles.count, c->splits, split), end = trmi_cut_at(c->tiles.count, c->splits, split + 1);
     int64_t all = end - begin, parts = trmi_pieces(all, c->block);
-    float *s = (float *)args->scratch + split * c->s_split + block * c->s_block;
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = begin + trmi_cut_at(all, parts, i), next = begin + trmi_cut_at(all, parts, i + 1);
         int64_t last = begin + trmi_cut_at(all, parts, i + 2) - 1;
         ahead soon = {0};
         if (i + 1 < parts) {
-            soon.part[0] = trmi_winograd_input_ahead(&c->tiles, args->image, next, last);
-            soon.part[1] = trmi_winograd_output_ahead(&c->tiles, args->result, next, last);
+            soon.part[3] = trmi_winograd_input_ahead(&c->tiles, args->image, next, last);
+            soon.part[4] = trmi_winograd_output_ahead(&c->tiles, args->result, next, last);
         }
         trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, next - first, w->places);
         transform(c, args, &p, first, next - first, 0, w);
         for (int64_t xi = 0; xi < XI; xi++) {
-            multiply(c, s, w->v, xi, rows_of(c, p.row_block), columns_of(c, p.column), &order, i > 0,
+            next_values(c, &p, w->s, xi + 1, next - first, i > 0, &soon, w);
+            multiply(c, w->s, w->v, xi, rows_of(c, p.row_block), columns_of(c, p.column), &order, i > 0,
                      &soon, w);
+        }
+    }
+    float *dw = c->direct ? args->weights : (float *)args->scratch + split * trmi_conv_weights_count(&c->problem);
+    for (int64_t row = 0; row < rows_of(c, p.row_block); row++) {
+        c->isa->weights_gradient(dw + (p.row_block * ROWS + row) * c->problem.o + p.column, c->problem.c * c->problem.o,
+                                 w->s + row * c->columns, c->s_xi, columns_of(c, p.column));
+    }
+}
+
+/* The splits' parts become dW. */
+static void add_splits(const winograd_gradw *c, const trmi_conv_args *args) {
+    int64_t total = trmi_conv_weights_count(&c->problem), pieces = trmi_pieces(total, PIECE);
+    bool whole = c->problem.weights_type == TRM_FLOAT32;
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < pieces; i++) {
+        int64_t at = i * PIECE, count = trmi_min_i64(PIECE, total - at);
+        float room[PIECE];
+        c->gemm->sum(whole ? (float *)args->weights + at : room, (const float *)args->scratch + at, total, c->splits, count);
+        if (!whole) {
+            c->gemm->narrow((uint16_t *)args->weights + at, c->problem.weights_type, room, NULL, count);
         }
     }
 }
@@ -162,7 +195,10 @@ static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_
     for (int64_t i; (i = trmi_share_take(tasks, omp_get_thread_num())) >= 0;) {
         run_task(c, args, i, w);
     }
+    if (!c->direct) {
 #pragma omp barrier
+        add_splits(c, args);
+    }
 }
 
 /* ---- together ------------------------------------------------------------------------------------------ */
@@ -182,7 +218,7 @@ static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, in
                                           count * c->gemm->nr * 4);
     }
     if (add) {
-        soon.part[2] = trmi_prefetch_rows(s + block * c->s_block + xi * ROWS * c->columns,
+        soon.part[2] = trmi_prefetch_rows(s + block * c->s_block + xi * c->s_xi,
                                           rows * c->columns * 4, 1, rows * c->columns * 4);
     }
     return soon;
@@ -191,7 +227,7 @@ static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, in
 static void run_together(const winograd_gradw *c, const trmi_conv_args *args, const workspace *w) {
     int64_t parts = trmi_pieces(c->tiles.count, c->block), tasks = XI * c->row_blocks;
     int deal = c->threads <= 4 ? (int)c->row_blocks : 1; /* Z of a xi is read by one thread */
-    float *s = (float *)args->scratch;
+    float *s = w->s;
     const part all = {0, c->row_blocks, 0};
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = trmi_cut_at(c->tiles.count, parts, i), count = trmi_cut_at(c->tiles.count, parts, i + 1) - first;
@@ -212,25 +248,22 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
 
 /* ---- run ------------------------------------------------------------------------------------------------- */
 
-/* Rows of dW from S. */
-static void finish(const winograd_gradw *c, const trmi_conv_args *args) {
+/* Rows of dW from the S of all. */
+static void finish(const winograd_gradw *c, const trmi_conv_args *args, const float *all) {
     const trmi_conv_problem *p = &c->problem;
     int64_t tap = p->c * p->o;
     bool whole = p->weights_type == TRM_FLOAT32;
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < p->c * c->column_blocks; i++) {
-        int64_t row = i / c->column_blocks, block = row / ROWS * c->column_blocks + i % c->column_blocks;
-        const float *s = (const float *)args->scratch + block * c->s_block + row % ROWS * c->columns;
-        int64_t first = i % c->column_blocks * c->columns;
-        for (int64_t j = 0; j < columns_of(c, first); j += COLUMNS) {
-            int64_t count = trmi_min_i64(COLUMNS, p->o - first - j);
+    for (int64_t row = 0; row < p->c; row++) {
+        const float *s = all + row / ROWS * c->s_block + row % ROWS * c->columns;
+        for (int64_t j = 0; j < p->o; j += COLUMNS) {
+            int64_t count = trmi_min_i64(COLUMNS, p->o - j);
             float room[9 * COLUMNS];
-            float *to = whole ? (float *)args->weights + row * p->o + first + j : room;
-            c->isa->weights_gradient(to, whole ? tap : COLUMNS, s + j, ROWS * c->columns, c->splits,
-                                     c->s_split, count);
+            float *to = whole ? (float *)args->weights + row * p->o + j : room;
+            c->isa->weights_gradient(to, whole ? tap : COLUMNS, s + j, c->s_xi, count);
             for (int64_t t = 0; !whole && t < 9; t++) {
-                c->gemm->narrow((uint16_t *)args->weights + t * tap + row * p->o + first + j,
-                                p->weights_type, room + t * COLUMNS, NULL, count);
+                c->gemm->narrow((uint16_t *)args->weights + t * tap + row * p->o + j, p->weights_type,
+                                room + t * COLUMNS, NULL, count);
             }
         }
     }
@@ -246,10 +279,10 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         workspace w = workspace_of(c, args->scratch);
         if (c->together) {
             run_together(c, args, &w);
+            finish(c, args, w.s);
         } else {
             run_alone(c, args, &tasks, &w);
         }
-        finish(c, args);
     }
     return TRM_OK;
 }
@@ -291,15 +324,17 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     c->block = c->together ? trmi_max_i64(TILES, TOGETHER_BYTES / per_tile) : TILES;
     int64_t parts = (c->tiles.count + c->block - 1) / c->block;
     c->block = (c->tiles.count + parts - 1) / parts; /* of nearly equal length */
-    c->s_block = XI * ROWS * c->columns;
-    c->s_split = blocks * c->s_block;
+    c->s_xi = ROWS * c->columns + PAD; /* those of all xi, read together, do not crowd in a few sets */
+    c->s_block = XI * c->s_xi;
+    c->direct = !c->together && c->splits == 1 && p->weights_type == TRM_FLOAT32;
     c->v_xi = c->block * (ROWS + PAD);
     c->v_block = XI * c->v_xi;
     c->z_panel = c->block * nr + PAD;
     c->z_xi = c->panels * c->z_panel;
     c->values = trmi_round_up(v_blocks * c->v_block + XI * c->z_xi, 16);
-    c->shared_floats = c->splits * c->s_split + (c->together ? c->values : 0);
-    c->thread_floats = (c->together ? 0 : c->values) + trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
+    int64_t parts_of_dw = c->direct ? 0 : trmi_round_up(c->splits * trmi_conv_weights_count(p), 16);
+    c->shared_floats = c->together ? blocks * c->s_block + c->values : parts_of_dw;
+    c->thread_floats = (c->together ? 0 : c->values + c->s_block) + trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
                        2 * TRMI_TILE_COLS + trmi_round_up(c->block, 16);
     *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
     *state = c;

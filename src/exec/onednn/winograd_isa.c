@@ -2,4 +2,4 @@
 
 #include "base/cpu.h"
 
-const trmi_winograd_isa *trmi_winograd(void) { return TRMI_CPU_CHOICE(&trmi_winograd); }
+const trmi_winograd_isa *trmi_winograd(void) { return TRMI_CPU_CHOICE_OF_FOUR(&trmi_winograd); }

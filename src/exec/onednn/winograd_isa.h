@@ -34,15 +34,13 @@ typedef struct trmi_winograd_isa {
                    const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream);
     /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
     void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
-    /* G' s G: to[t * tap + i] from s[xi * stride + i], which are sums over `terms` copies `term`
-     * floats apart, added in order. */
-    void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t terms,
-                             int64_t term, int64_t count);
+    /* G' s G: to[t * tap + i] from s[xi * stride + i]. */
+    void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
 } trmi_winograd_isa;
 
 extern const trmi_winograd_isa trmi_winograd_plain;
 #if defined(__x86_64__)
-extern const trmi_winograd_isa trmi_winograd_avx2, trmi_winograd_avx512;
+extern const trmi_winograd_isa trmi_winograd_avx2, trmi_winograd_avx512, trmi_winograd_avx512bf16;
 #endif
 const trmi_winograd_isa *trmi_winograd(void);
 

@@ -279,18 +279,13 @@ static void weights(float *to, int64_t stride, const float *from, int64_t tap, i
     }
 }
 
-static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride, int64_t terms,
-                             int64_t term, int64_t count) {
+static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[18];
         for (int j = 0; j < 6; j++) {
             vec in[6];
             for (int i = 0; i < 6; i++) {
-                const float *at = s + (6 * i + j) * stride + c;
-                in[i] = (vec) * (const vec_memory *)at;
-                for (int64_t k = 1; k < terms; k++) {
-                    in[i] += *(const vec_memory *)(at + k * term);
-                }
+                in[i] = (vec) * (const vec_memory *)(s + (6 * i + j) * stride + c);
             }
             weights_gradient_1d(d + j, 6, in, 1);
         }
