@@ -298,6 +298,16 @@ static void join(const float *first, const float *sum, const float *square, doub
     }
 }
 
+static void join_groups(const double *restrict group_mean, const double *restrict group_m2, double before, double count,
+                        int width, double *restrict mean, double *restrict m2) {
+    double share = count / (before + count), both = before * share;
+    for (int i = 0; i < width; i++) {
+        double delta = group_mean[i] - mean[i];
+        mean[i] += delta * share;
+        m2[i] += group_m2[i] + delta * delta * both;
+    }
+}
+
 static void join_sums(const float *one, const float *other, int width, double *restrict sum, double *restrict sum_x) {
     for (int i = 0; i < width; i++) {
         sum[i] += (double)one[i];
@@ -305,4 +315,4 @@ static void join_sums(const float *one, const float *other, int width, double *r
     }
 }
 
-const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply, join, join_sums};
+const trmi_norm_kernels NORM_TABLE = {statistics, apply, gradient_sums, gradient_apply, join, join_groups, join_sums};

@@ -1,6 +1,6 @@
 /* exec/onednn/norm_kernels.h: inner loops of batch normalisation on rows of channels, [rows, C] as
  * channels-last has them; one table per instruction set (norm_body.h). All statistics are float32
- * per block of rows, combined in double by norm.c in the order of the blocks: the bits depend on
+ * per block of rows, combined in double by norm.c, block by block and group by group: the bits depend on
  * the shape alone, not on threads. */
 #ifndef TRMI_EXEC_ONEDNN_NORM_KERNELS_H
 #define TRMI_EXEC_ONEDNN_NORM_KERNELS_H
@@ -41,11 +41,14 @@ typedef struct trmi_norm_kernels {
     /* A block's statistics of `count` rows join those of the `before` rows before it (Chan et al. 1979). */
     void (*join)(const float *first, const float *sum, const float *square, double before, double count, int width,
                  double *mean, double *m2);
+    /* The same of `count` rows that are joined already. */
+    void (*join_groups)(const double *group_mean, const double *group_m2, double before, double count, int width,
+                        double *mean, double *m2);
     /* sum[i] += one[i], sum_x[i] += other[i]. */
     void (*join_sums)(const float *one, const float *other, int width, double *sum, double *sum_x);
 } trmi_norm_kernels;
 
 extern const trmi_norm_kernels trmi_norm_kernels_plain, trmi_norm_kernels_avx2,
-    trmi_norm_kernels_avx512;
+    trmi_norm_kernels_avx512, trmi_norm_kernels_avx512bf16;
 
 #endif
