@@ -4,6 +4,7 @@
 #include "trireme/callbacks.h"
 #include "trireme/machine.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -264,12 +265,15 @@ static trm_status train(job *j, trm_error *err) {
     return status;
 }
 
+/* A signal to one rank stops all of them after the same step; those that got none end as if by SIGTERM. */
 static int finish(const job *j, trm_status status, const trm_error *err) {
-    if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
-        app_note("stopped after step %llu%s\n", (unsigned long long)trm_model_global_step(j->model),
+    if (status == TRM_CANCELLED) {
+        int code = app_signal_exit_code();
+        app_note("stopped after step %llu%s%s\n", (unsigned long long)trm_model_global_step(j->model),
+                 code == 0 ? " with the rank that was asked to" : "",
                  j->app->o.output != NULL ? "; --resume continues" : "");
         tell_done(j);
-        return app_signal_exit_code();
+        return code != 0 ? code : 128 + SIGTERM;
     }
     if (status != TRM_OK) {
         return app_report(err);

@@ -172,10 +172,10 @@ static trm_status read_order(agent *a, trm_error *err) {
 static trm_status make_scratch(agent *a, trm_error *err) {
     uint8_t token[TRM_TOKEN_BYTES];
     const char *hex = a->fields[TRMI_ORDER_TOKEN];
-    snprintf(a->scratch, sizeof a->scratch, "/tmp/trireme-agent-XXXXXX");
+    snprintf(a->scratch, sizeof a->scratch, "/tmp/trireme-agent-%ld-XXXXXX", (long)getpid());
     if (mkdtemp(a->scratch) == NULL) {
         a->scratch[0] = '\0';
-        return TRMI_FAIL_SYS(err, "/tmp/trireme-agent-XXXXXX");
+        return TRMI_FAIL_SYS(err, "no folder can be made in /tmp for the agent");
     }
     for (int i = 0; i < TRM_TOKEN_BYTES; i++) {
         unsigned byte;
