@@ -152,6 +152,13 @@ typedef struct trmi_shm_cell {
     uint8_t payload[TRMI_SHM_CELL_BYTES];
 } trmi_shm_cell;
 
+/* Where a peer's buffer was last reached, up to how many bytes. */
+typedef struct trmi_shm_found {
+    trmi_shm_place place;
+    size_t bytes;
+    char *at;
+} trmi_shm_found;
+
 typedef struct trmi_shm {
     trmi_engine base;
     trmi_shm_host *host;
@@ -180,6 +187,7 @@ typedef struct trmi_shm {
     trmi_shm_segment segment;
     const void **sources; /* [n] scratch of an operation */
     void **targets;       /* [n] */
+    trmi_shm_found *found; /* [n][2]: what each sends, where it receives */
     bool *missing;        /* [n] */
 } trmi_shm;
 

@@ -207,26 +207,44 @@ static bool can_go_direct(const trmi_shm *shm, const trmi_op *op) {
     return true;
 }
 
+static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) {
+    return a->region == b->region && a->generation == b->generation && a->offset == b->offset;
+}
+
+/* Mostly where it was in the operation before: a buffer that was freed since has another generation. */
+static inline trm_status reach(trmi_shm *shm, int32_t r, const trmi_shm_place *place, size_t bytes, trmi_shm_found *found,
+                               trm_error *err) {
+    if (found->bytes < bytes || !same_place(&found->place, place)) {
+        TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], *place, bytes, &found->at, err));
+        found->place = *place;
+        found->bytes = bytes;
+    }
+    return TRM_OK;
+}
+
+/* Of the ranks that send into sources[], of those that a sum goes to into targets[]. This rank's own are not looked up:
+ * reading the slot that it has just written would wait until peers have let go of the line. */
 static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
                             int32_t *target_count, trm_error *err) {
-    size_t bytes = (size_t)op->count * trm_dtype_bytes(op->dtype);
+    size_t element = trm_dtype_bytes(op->dtype), bytes = (size_t)op->count * element;
     *target_count = 0;
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_references *at = references_of(shm, r);
-        char *place = NULL;
+        trmi_shm_found *found = &shm->found[2 * r];
+        bool target = is_slice_kind(op->kind) && receives(op, r), own = r == shm->me;
         if (sends(op, r)) {
             /* an all-to-allv's vector is as long as its sender says: its blocks are checked below */
-            size_t length = op->kind == TRM_ALLGATHERV
-                                ? (size_t)op->counts[r] * trm_dtype_bytes(op->dtype)
-                                : send_bytes;
-            TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->send, length, &place, err));
-            shm->sources[r] = place;
+            size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element : send_bytes;
+            if (!own) {
+                TRMI_TRY(reach(shm, r, &at->send, length, &found[0], err));
+            }
+            shm->sources[r] = own ? op->send : found[0].at;
         }
-        if (is_slice_kind(op->kind) && receives(op, r)) {
-            if (place == NULL || memcmp(&at->send, &at->recv, sizeof at->send) != 0) {
-                TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], at->recv, bytes, &place, err));
-            } /* else in place */
-            shm->targets[(*target_count)++] = place;
+        if (target && !own) {
+            TRMI_TRY(reach(shm, r, &at->recv, bytes, &found[1], err));
+        }
+        if (target) {
+            shm->targets[(*target_count)++] = own ? op->recv : found[1].at;
         }
     }
     return TRM_OK;
