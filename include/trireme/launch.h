@@ -35,7 +35,8 @@ typedef struct trm_launch_role {
     trm_role role;              /* chief, worker, ps or evaluator, each at most once */
     int32_t count;              /* chief and evaluator: at most 1 */
     const char *const *command; /* NULL = the command of the options */
-    int32_t restarts;           /* so often a failed process of this role is started again */
+    int32_t restarts;           /* so often a failed process of this role is started again; not one that ended with exit
+                                   code 1: the job has failed, its loss diverged */
 } trm_launch_role;
 
 /* A host of a job over several. Ranks are numbered in the order of the hosts. */

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TAIL_BYTES = 4096, TAIL_LINES = 20, PEER_FAILED = 5, CHILDREN_MAX = 1024 };
+enum { TAIL_BYTES = 4096, TAIL_LINES = 20, JOB_FAILED = 1, PEER_FAILED = 5, CHILDREN_MAX = 1024 };
 
 typedef struct job_state {
     trm_launch_result *result;
@@ -121,6 +121,11 @@ static int guilt(const trmi_task_process *task) {
     return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
 }
 
+/* A loss that has diverged does so again. */
+static bool has_failed(const trmi_task_process *task) {
+    return WIFEXITED(task->wait_status) && WEXITSTATUS(task->wait_status) == JOB_FAILED;
+}
+
 static void end_text(const trmi_task_process *task, char text[64]) {
     if (WIFSIGNALED(task->wait_status)) {
         int number = WTERMSIG(task->wait_status);
@@ -147,7 +152,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     if (guilt(task) == 0) {
         return;
     }
-    if (!told && task->restarts_left > 0) {
+    if (!told && task->restarts_left > 0 && !has_failed(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* what it has left behind */
         trmi_launch_say(launch, "%s %s; started again (%d more times)", task->name, text,

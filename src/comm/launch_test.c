@@ -360,6 +360,19 @@ static void servers_are_started_again(void **state) {
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
     forget(&all);
+    /* A loss that diverged does so again; a peer that failed may not. */
+    roles[1].restarts = 2;
+    more.roles = roles;
+    result = launch("exit 1", 0, &all, &more);
+    assert_int_equal(result.exit_code, 2);
+    assert_int_equal(result.failed_code, 1);
+    assert_false(has(&all.say, "worker 0 ended with exit code 1; started again"));
+    forget(&all);
+    sprintf(script, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
+    result = launch(script, 0, &all, &more);
+    assert_int_equal(result.exit_code, 0);
+    assert_true(has(&all.say, "worker 0 ended with exit code 5; started again (1 more times)"));
+    forget(&all);
 }
 
 static void dry_runs_change_nothing(void **state) {
