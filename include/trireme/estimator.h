@@ -65,6 +65,7 @@ typedef struct trm_ps_strategy {
     trm_ps_mode mode;
     int32_t staleness;      /* BOUNDED */
     int32_t backup_workers; /* SYNC */
+    bool staleness_aware;   /* not SYNC: late gradients count less, as in trm_ps_server_options */
     trm_dtype wire;         /* of rows and gradients; 0 = float32 */
     trm_placement_kind placement; /* of dense variables, as in trm_ps_training */
     trm_partition partition;

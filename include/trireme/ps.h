@@ -50,6 +50,8 @@ typedef struct trm_ps_server_options {
     int32_t backup_workers; /* SYNC: the slowest so many of each batch are not waited for; what they
                                push is dropped, of samples that were lent in the next sum */
     bool sum_gradients;     /* SYNC: instead of their mean */
+    bool staleness_aware;   /* not SYNC: the learning rate of a push is divided by 1 + the updates since its rows were read
+                               (Zhang et al. 2016), so that k workers move as far as one: for large dense networks */
     double worker_timeout_seconds; /* a silent worker is no longer waited for; 0 = 60 */
     const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
 } trm_ps_server_options;
@@ -171,6 +173,8 @@ typedef struct trm_ps_lease_options {
     int64_t samples, lease_samples; /* of an epoch; of one lease */
     int64_t epochs;                 /* 0 = no end */
     double timeout_seconds;         /* without a push under it a lease is lost; 0 = 60 */
+    int64_t samples_max;            /* lent and used, of all epochs together: then no more are there; 0 = no limit */
+    int64_t batch;                  /* near samples_max leases are small, but of whole batches of so many; 0 = 1 */
 } trm_ps_lease_options;
 /* errors  TRM_END: all epochs are used; TRM_PENDING: others still work on the last leases of the
  * epoch, ask again; INVALID: other numbers than before */

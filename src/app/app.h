@@ -66,7 +66,7 @@ typedef struct app_options {
     int64_t hot_rows, hot_age, top;
     int64_t cut;
     bool tcp_only, prometheus;
-    bool evaluator, check, no_ps_log, hybrid;
+    bool evaluator, check, no_ps_log, hybrid, staleness_aware;
     /* planning */
     int64_t plan_ranks, plan_hosts, plan_memory;
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;

@@ -96,6 +96,12 @@ trm_status trmi_shm_accept(trmi_channel *tcp, const char *path, size_t ring_byte
 /* Longest message that a tcp channel takes; 4096 bytes until this is called (after the handshake).
  */
 void trmi_tcp_trust(trmi_channel *tcp);
+/* Not acknowledged for so long, a connection is broken.   thread any */
+void trmi_tcp_patience(trmi_channel *tcp, double seconds);
+/* A server's end, before anything is sent: commit never waits for the client, whoever receives sends what the socket did not
+ * take (receive often). At most `bytes_most` are reserved or wait (one message always may): reserve then says TIMEOUT at
+ * once. A client that takes nothing of them for `silence_seconds` is cut off, which is logged: receive and commit say PEER.   errors  IO */
+trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds, trm_error *err);
 /* True once the other end of a tcp channel has gone or closed. */
 bool trmi_tcp_gone(const trmi_channel *tcp);
 

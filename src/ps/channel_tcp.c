@@ -1,10 +1,17 @@
 /* Channels over TCP. A frame is a magic word, the length, the message. The receive buffer grows
- * with what has arrived, not with what was announced. */
+ * with what has arrived, not with what was announced.
+ *
+ * A client's end waits until the socket has taken a message. A server's does not (trmi_tcp_never_wait): what the socket
+ * does not take at once lies in a line, and goes out from the thread that receives.
+ *
+ *      any thread   commit --> [ block ] -> [ block ] --> socket
+ *      receiver     poll(input; output while there is a line; the bell of whoever began one) */
 #define _GNU_SOURCE
 #include "ps/channel.h"
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -18,7 +25,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -29,6 +35,7 @@ enum {
     STRANGER_BYTES = 4096
 };
 static const double LOOK_SECONDS = 0.25; /* between looks whether to stop */
+static const double FAREWELL_SECONDS = 2; /* for the last answers of a connection */
 static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
 
 /* Message memory is kept for the next message: taking it anew costs more than sending it. */
@@ -37,20 +44,27 @@ typedef struct spare {
     size_t capacity;
 } spare;
 
+/* Before a message, with its frame. */
+typedef struct tcp_block {
+    size_t capacity, bytes, sent; /* bytes, sent: of frame and message */
+    struct tcp_block *next;
+    uint8_t pad[64 - 4 * sizeof(size_t) - FRAME_BYTES];
+    uint32_t frame[2];
+} tcp_block;
+_Static_assert(sizeof(tcp_block) == 64, "a message lies on a line, its frame right before it");
+
 typedef struct tcp_channel {
     trmi_channel base;
-    int fd;
-    pthread_mutex_t send_mutex, spare_mutex;
+    int fd, bell; /* bell -1: waits for the socket */
+    pthread_mutex_t send_mutex, spare_mutex; /* send: over the line, too */
     spare spares[SPARE_BLOCKS];
     uint8_t frame[FRAME_BYTES];
     size_t frame_have, have, expected, longest;
     spare in;
+    tcp_block *first, **last; /* the line */
+    size_t held, held_most;   /* bytes that are reserved or in it */
+    double moved, silence_seconds; /* when the socket took something, or the line began */
 } tcp_channel;
-
-typedef struct tcp_block {
-    size_t capacity;
-    uint8_t pad[64 - sizeof(size_t)];
-} tcp_block;
 
 static spare take_spare(tcp_channel *c, size_t bytes) {
     spare best = {0};
@@ -108,6 +122,26 @@ static trm_status wait_ready(const tcp_channel *c, short events, double deadline
     }
 }
 
+/* A server's answers under way to one client have a bound, but one always goes. */
+static bool hold(tcp_channel *c, size_t bytes) {
+    if (c->bell < 0) {
+        return true;
+    }
+    pthread_mutex_lock(&c->send_mutex);
+    bool fits = c->held == 0 || c->held + bytes <= c->held_most;
+    c->held += fits ? bytes : 0;
+    pthread_mutex_unlock(&c->send_mutex);
+    return fits;
+}
+
+static void let_go(tcp_channel *c, size_t bytes) {
+    if (c->bell >= 0) {
+        pthread_mutex_lock(&c->send_mutex);
+        c->held -= bytes;
+        pthread_mutex_unlock(&c->send_mutex);
+    }
+}
+
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -116,12 +150,16 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
         return TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes,
                          channel->peer, TRMI_MESSAGE_BYTES_MAX);
     }
+    if (!hold(c, bytes)) {
+        return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it", channel->peer, c->held);
+    }
     spare s = take_spare(c, bytes + sizeof(tcp_block));
     if (s.data == NULL) {
+        let_go(c, bytes);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
     }
     tcp_block *b = (tcp_block *)(void *)s.data;
-    b->capacity = s.capacity;
+    *b = (tcp_block){.capacity = s.capacity, .bytes = bytes};
     *out = (trmi_message){.data = s.data + sizeof *b, .bytes = bytes, .block = b};
     return TRM_OK;
 }
@@ -132,29 +170,63 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-static trm_status send_all(tcp_channel *c, struct iovec *parts, int count, double timeout_seconds,
-                           trm_error *err) {
-    double deadline = trmi_os_now() + timeout_seconds;
-    while (count > 0) {
-        struct msghdr header = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t sent = sendmsg(c->fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
+/* As much of a block as the socket takes. TRM_PENDING: it takes no more now. */
+static trm_status send_some(tcp_channel *c, tcp_block *b, trm_error *err) {
+    while (b->sent < b->bytes) {
+        ssize_t sent = send(c->fd, (const char *)b->frame + b->sent, b->bytes - b->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            TRMI_TRY(wait_ready(c, POLLOUT, deadline, timeout_seconds, err));
-            continue;
+            return TRM_PENDING;
         }
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
-        if (sent < 0) {
+        if (sent < 0 && errno != EINTR) {
             return TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
         }
-        for (; count > 0 && (size_t)sent >= parts->iov_len; count--, parts++) {
-            sent -= (ssize_t)parts->iov_len;
+        b->sent += sent > 0 ? (size_t)sent : 0;
+    }
+    return TRM_OK;
+}
+
+static trm_status send_all(tcp_channel *c, tcp_block *b, double timeout_seconds, trm_error *err) {
+    double deadline = trmi_os_now() + timeout_seconds;
+    trm_status status;
+    while ((status = send_some(c, b, err)) == TRM_PENDING) {
+        TRMI_TRY(wait_ready(c, POLLOUT, deadline, timeout_seconds, err));
+    }
+    return status;
+}
+
+/* The line, as far as the socket takes it.   errors  PEER: gone, or it takes nothing any more */
+static trm_status send_line(tcp_channel *c, trm_error *err) {
+    while (c->first != NULL) {
+        tcp_block *b = c->first;
+        size_t before = b->sent;
+        trm_status status = send_some(c, b, err);
+        c->moved = b->sent > before ? trmi_os_now() : c->moved;
+        if (status == TRM_PENDING) {
+            double silent = trmi_os_now() - c->moved;
+            if (silent <= c->silence_seconds) {
+                return TRM_OK;
+            }
+            trmi_log(TRM_LOG_WARN, "ps", "%s has not read its answers for %.1f s: cut off, it may come again", c->base.peer, silent);
+            return TRMI_FAIL(err, TRM_PEER, "%s has not read its answers for %.1f s", c->base.peer, silent);
         }
-        if (count > 0) {
-            parts->iov_base = (char *)parts->iov_base + sent;
-            parts->iov_len -= (size_t)sent;
-        }
+        TRMI_TRY(status);
+        c->first = b->next;
+        c->last = c->first == NULL ? &c->first : c->last;
+        c->held -= b->bytes - FRAME_BYTES;
+        keep_spare(c, (spare){(uint8_t *)b, b->capacity});
+    }
+    return TRM_OK;
+}
+
+static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+    bool alone = c->first == NULL;
+    *c->last = b;
+    c->last = &b->next;
+    c->moved = alone ? trmi_os_now() : c->moved;
+    TRMI_TRY(alone ? send_line(c, err) : TRM_OK);
+    if (alone && c->first != NULL) {
+        uint64_t one = 1;
+        (void)!write(c->bell, &one, sizeof one);
     }
     return TRM_OK;
 }
@@ -162,20 +234,64 @@ static trm_status send_all(tcp_channel *c, struct iovec *parts, int count, doubl
 static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                              trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
+    tcp_block *b = message->block;
     trm_status status = TRM_OK;
-    if (message->bytes > 0) {
-        uint32_t frame[2] = {frame_magic, (uint32_t)message->bytes};
-        struct iovec parts[2] = {{frame, sizeof frame}, {message->data, message->bytes}};
-        pthread_mutex_lock(&c->send_mutex);
-        status = send_all(c, parts, 2, timeout_seconds, err);
-        if (status != TRM_OK) {
-            /* Half a frame may be out: nothing sensible can follow it. */
-            shutdown(c->fd, SHUT_RDWR);
-        }
-        pthread_mutex_unlock(&c->send_mutex);
+    bool waits = c->bell < 0;
+    let_go(c, b->bytes - message->bytes);
+    if (message->bytes == 0) {
+        tcp_release(channel, message);
+        return TRM_OK;
     }
-    tcp_release(channel, message);
+    b->frame[0] = frame_magic;
+    b->frame[1] = (uint32_t)message->bytes;
+    b->bytes = FRAME_BYTES + message->bytes;
+    pthread_mutex_lock(&c->send_mutex);
+    status = waits ? send_all(c, b, timeout_seconds, err) : join_line(c, b, err);
+    if (status != TRM_OK) {
+        /* Half a frame may be out: nothing sensible can follow it. */
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    if (waits) {
+        tcp_release(channel, message);
+    }
+    *message = (trmi_message){0};
     return status;
+}
+
+static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
+    pthread_mutex_lock(&c->send_mutex);
+    trm_status status = send_line(c, err);
+    *line = c->first != NULL;
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    return status;
+}
+
+/* Until there is something to read; what waits in line goes out meanwhile. */
+static trm_status wait_input(tcp_channel *c, double deadline, double timeout_seconds, trm_error *err) {
+    if (c->bell < 0) {
+        return wait_ready(c, POLLIN, deadline, timeout_seconds, err);
+    }
+    for (;;) {
+        bool line;
+        TRMI_TRY(send_waiting(c, &line, err));
+        double left = deadline - trmi_os_now();
+        struct pollfd p[2] = {{c->fd, (short)(POLLIN | (line ? POLLOUT : 0)), 0}, {c->bell, POLLIN, 0}};
+        int ready = poll(p, 2, left > 0 ? (int)(left * 1e3 + 0.999) : 0);
+        if (ready > 0 && p[1].revents != 0) {
+            uint64_t rung;
+            (void)!read(c->bell, &rung, sizeof rung);
+        }
+        if (ready > 0 && (p[0].revents & ~POLLOUT) != 0) {
+            return TRM_OK;
+        }
+        if (trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from %s for %.1f s", c->base.peer, timeout_seconds);
+        }
+    }
 }
 
 /* Some bytes into `to`. TRM_PENDING when none are there. */
@@ -234,6 +350,8 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
                               trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
     double deadline = trmi_os_now() + timeout_seconds;
+    bool line;
+    TRMI_TRY(c->bell >= 0 ? send_waiting(c, &line, err) : TRM_OK); /* however much there is to read */
     for (;;) {
         trm_status status;
         if (c->frame_have < FRAME_BYTES) {
@@ -247,12 +365,12 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
             status = read_some(c, c->in.data + sizeof(tcp_block) + c->have, wanted, &c->have, err);
         }
         if (status == TRM_PENDING) {
-            status = wait_ready(c, POLLIN, deadline, timeout_seconds, err);
+            status = wait_input(c, deadline, timeout_seconds, err);
         }
         TRMI_TRY(status);
         if (c->frame_have == FRAME_BYTES && c->expected > 0 && c->have == c->expected) {
             tcp_block *b = (tcp_block *)(void *)c->in.data;
-            b->capacity = c->in.capacity;
+            *b = (tcp_block){.capacity = c->in.capacity};
             *out = (trmi_message){c->in.data + sizeof *b, c->expected, b};
             c->in = (spare){0};
             c->frame_have = c->expected = 0;
@@ -261,11 +379,29 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
     }
 }
 
-static void tcp_shut(trmi_channel *channel) { shutdown(((tcp_channel *)channel)->fd, SHUT_WR); }
+/* The line goes out first, if its reader is still there. */
+static void tcp_shut(trmi_channel *channel) {
+    tcp_channel *c = (tcp_channel *)channel;
+    double deadline = trmi_os_now() + FAREWELL_SECONDS;
+    pthread_mutex_lock(&c->send_mutex);
+    while (c->first != NULL && send_line(c, NULL) == TRM_OK && c->first != NULL && trmi_os_now() < deadline) {
+        (void)!wait_ready(c, POLLOUT, deadline, FAREWELL_SECONDS, NULL);
+    }
+    shutdown(c->fd, SHUT_WR);
+    pthread_mutex_unlock(&c->send_mutex);
+}
 
 static void tcp_destroy(trmi_channel *channel) {
     tcp_channel *c = (tcp_channel *)channel;
     close(c->fd);
+    if (c->bell >= 0) {
+        close(c->bell);
+    }
+    while (c->first != NULL) {
+        tcp_block *b = c->first;
+        c->first = b->next;
+        trmi_free(b);
+    }
     for (int i = 0; i < SPARE_BLOCKS; i++) {
         trmi_free(c->spares[i].data);
     }
@@ -284,6 +420,20 @@ void trmi_tcp_trust(trmi_channel *tcp) {
     }
 }
 
+void trmi_tcp_patience(trmi_channel *tcp, double seconds) {
+    int silence_ms = seconds < 1e6 ? (int)(seconds * 1e3) : 1000000000;
+    setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+}
+
+trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds, trm_error *err) {
+    tcp_channel *c = (tcp_channel *)tcp;
+    c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    c->held_most = bytes_most;
+    c->silence_seconds = silence_seconds;
+    trmi_tcp_patience(tcp, silence_seconds);
+    return c->bell >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: no bell for its answers", tcp->peer);
+}
+
 bool trmi_tcp_gone(const trmi_channel *tcp) {
     char byte;
     ssize_t got = recv(((const tcp_channel *)tcp)->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -296,12 +446,13 @@ static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *
         close(fd);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection to %s", peer);
     }
-    int one = 1, silence_ms = 10000;
+    int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
     c->base.table = &tcp_table;
     c->fd = fd;
+    c->bell = -1;
+    c->last = &c->first;
     c->longest = STRANGER_BYTES;
     snprintf(c->base.peer, sizeof c->base.peer, "%s", peer);
     pthread_mutex_init(&c->send_mutex, NULL);

@@ -12,6 +12,7 @@
 static const double slice_seconds = 0.2;
 static const double say_seconds = 10; /* between words on a server that is waited for */
 enum { BEATS = 4 }; /* of a chief, in a lease's time */
+static const double UNANSWERED = 0.25; /* of timeout_seconds: then a connection is taken for broken, and made anew */
 static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
 
 double trmi_client_deadline(const trm_ps_client *client) {
@@ -143,6 +144,9 @@ static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool join
                             : trmi_server_connect_local(client->options.local[peer->number],
                                                         client->options.ring_bytes, &channel, err);
     TRMI_TRY(status);
+    if (peer->address[0] != '\0') {
+        trmi_tcp_patience(channel, client->options.timeout_seconds * UNANSWERED);
+    }
     snprintf(channel->peer, sizeof channel->peer, "server %d (%.50s)", peer->number,
              peer->address[0] != '\0' ? peer->address : "this process");
     trmi_ps_note welcome = {0};

@@ -112,7 +112,7 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
                              trm_ps_lease *lease, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
                                    options->epochs, (int64_t)(options->timeout_seconds * 1e3),
-                                   client->last_lease}};
+                                   client->last_lease, options->samples_max, options->batch}};
     if (client->reader) {
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it gets no samples");
     }

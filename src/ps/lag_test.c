@@ -13,12 +13,18 @@ typedef struct worker {
     float rows[2][KEYS], gradients[2][KEYS];
 } worker;
 
-static trm_ps_server *start(int32_t staleness) {
-    const trm_ps_server_options o = {.shards = 2, .memory_bytes = 1 << 24, .mode = TRM_PS_BOUNDED, .workers = 2, .staleness = staleness};
+static trm_ps_server *start_with(trm_ps_server_options o) {
     trm_ps_server *server;
+    o.shards = 2;
+    o.memory_bytes = 1 << 24;
+    o.workers = 2;
     trm_error err;
     CHECK_OK(trm_ps_server_start(&o, &server, &err), err);
     return server;
+}
+
+static trm_ps_server *start(int32_t staleness) {
+    return start_with((trm_ps_server_options){.mode = TRM_PS_BOUNDED, .staleness = staleness});
 }
 
 /* Table 0 is bound as the job is, table 1 by `staleness`. */
@@ -161,6 +167,49 @@ static void lags_are_counted_by_table(void **state) {
     trm_ps_server_stop(server);
 }
 
+/* Gradients of -1 at rate 1: rows count what pushes were worth. A late one is worth 1 / (1 + the others' since it read). */
+static float worth_of_pushes(trm_ps_mode mode, const char *folder, bool restarted) {
+    trm_ps_server *server;
+    trm_error err;
+    worker a = {0}, b = {0};
+    const trm_ps_server_options o = {.mode = mode, .staleness = TRM_STALENESS_ANY, .staleness_aware = true, .folder = folder,
+                                     .log_pushes = folder != NULL};
+    server = start_with(o);
+    join(server, &a, 0, (trm_ps_client_options){0}, 0);
+    join(server, &b, 1, (trm_ps_client_options){0}, 0);
+    CHECK_OK(pull(&a, LOOSE, &err), err); /* not known yet: the other may have pushed once: 1/2 */
+    push(&a);
+    CHECK_OK(pull(&b, LOOSE, &err), err); /* 1/2 */
+    push(&b);
+    CHECK_OK(pull(&a, LOOSE, &err), err);
+    for (int n = 0; n < 3; n++) { /* 1 each */
+        CHECK_OK(pull(&b, LOOSE, &err), err);
+        push(&b);
+    }
+    push(&a); /* 1/4 */
+    leave(&a);
+    leave(&b);
+    if (restarted) { /* its log has what they were worth */
+        trm_ps_server_stop(server);
+        server = start_with(o);
+    }
+    join(server, &a, 0, (trm_ps_client_options){0}, 0);
+    CHECK_OK(pull(&a, LOOSE, &err), err);
+    float worth = a.rows[0][KEYS - 1];
+    leave(&a);
+    trm_ps_server_stop(server);
+    return worth;
+}
+
+static void late_pushes_count_less(void **state) {
+    char folder[] = "/tmp/ps-lag-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    CHECK_CLOSE(worth_of_pushes(TRM_PS_ASYNC, NULL, false), 4.25, 1e-6);
+    CHECK_CLOSE(worth_of_pushes(TRM_PS_BOUNDED, NULL, false), 4.25, 1e-6);
+    CHECK_CLOSE(worth_of_pushes(TRM_PS_ASYNC, folder, true), 4.25, 1e-6);
+    assert_int_equal(trmi_os_remove_tree(NULL, folder, NULL), TRM_OK);
+}
+
 /* A cached row may be as old as the table's rows, not as others'. */
 static void hot_rows_keep_the_bound(void **state) {
     trm_ps_server *server = start(TRM_STALENESS_ANY);
@@ -193,6 +242,7 @@ int main(void) {
         cmocka_unit_test(tables_have_bounds_of_their_own),
         cmocka_unit_test(bounds_are_agreed_on),
         cmocka_unit_test(lags_are_counted_by_table),
+        cmocka_unit_test(late_pushes_count_less),
         cmocka_unit_test(hot_rows_keep_the_bound),
     };
     return cmocka_run_group_tests_name("ps lag", tests, NULL, NULL);

@@ -167,7 +167,8 @@ static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, t
 
 static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
-    if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || !(o->timeout_seconds >= 0)) {
+    if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 || o->batch < 0 ||
+        !(o->timeout_seconds >= 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
                          (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
@@ -192,6 +193,20 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
     return TRM_OK;
 }
 
+/* How many of the samples that nobody has had yet may be lent, and how many at once: where there is a limit all workers are to
+ * have some of the last ones. */
+static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_options *o) {
+    enum { LAST_LEASES = 16 };
+    int64_t left = book->options.samples - book->next, batch = trmi_max_i64(1, o->batch);
+    int64_t most = trmi_min_i64(left, book->options.lease_samples);
+    if (o->samples_max == 0) {
+        return most;
+    }
+    int64_t until = o->samples_max - book->epoch * book->options.samples - book->next;
+    int64_t part = trmi_max_i64(batch, until / LAST_LEASES / batch * batch);
+    return trmi_max_i64(0, trmi_min_i64(until, trmi_min_i64(most, part)));
+}
+
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
     TRMI_TRY(open_book(book, options, err));
@@ -204,11 +219,12 @@ trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *op
     if (book->rest_count > 0) {
         e.begin = book->rests[0].begin;
         e.end = trmi_min_i64(book->rests[0].end, e.begin + book->options.lease_samples);
-    } else if (book->next < book->options.samples) {
+    } else if (fresh_samples(book, options) > 0) {
         e.begin = book->next;
-        e.end = trmi_min_i64(book->options.samples, e.begin + book->options.lease_samples);
+        e.end = e.begin + fresh_samples(book, options);
     } else {
-        return TRM_PENDING;
+        bool last = book->next < book->options.samples && book->lent_count == 0; /* samples_max */
+        return last ? TRM_END : TRM_PENDING;
     }
     TRMI_TRY(change(book, &e, err));
     find(book, e.id)->deadline = now + book->options.timeout_seconds;

@@ -48,7 +48,7 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
         trm_error err;
         h.count = 0;
         CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
-        trm_ps_lease_options o = {SAMPLES, LEASE, EPOCHS, 10};
+        trm_ps_lease_options o = {SAMPLES, LEASE, EPOCHS, 10, 0, 0};
         trm_ps_lease have[WORKERS] = {{0}};
         int64_t position[WORKERS] = {0};
         double now = 1;
@@ -96,13 +96,46 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
     }
 }
 
+/* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent again; later more. */
+static void a_job_ends_at_its_steps(void **state) {
+    enum { BATCH = 10, STEPS = 130 }; /* of 100 an epoch */
+    static history h;
+    trmi_lease_book *book;
+    trm_error err;
+    trm_ps_lease lease, last = {0};
+    int64_t used = 0, leases = 0;
+    trm_status status;
+    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    trm_ps_lease_options o = {SAMPLES, 400, 0, 0, STEPS * BATCH, BATCH};
+    while ((status = trmi_lease_take(book, &o, 0, 1, &lease, &err)) == TRM_OK) {
+        assert_int_equal((lease.end - lease.begin) % BATCH, 0);
+        assert_true(used > 0 || lease.end - lease.begin < 400);
+        if (++leases == 5) {
+            CHECK_OK(trmi_lease_drop_worker(book, 0, &err), err);
+            continue;
+        }
+        used += lease.end - lease.begin;
+        CHECK_OK(trmi_lease_progress(book, lease.id, 0, lease.end, 1, &err), err);
+        last = lease;
+    }
+    assert_int_equal(status, TRM_END);
+    assert_int_equal(used, STEPS * BATCH);
+    assert_int_equal(last.end - last.begin, BATCH);
+    o.samples_max += 20 * BATCH; /* continued */
+    CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
+    assert_int_equal(lease.begin, last.end);
+    assert_int_equal(trmi_lease_take(book, &(trm_ps_lease_options){SAMPLES, 400, 0, 0, STEPS * BATCH, BATCH}, 1, 1, &lease, &err),
+                     TRM_PENDING); /* it may be lost */
+    trmi_lease_book_destroy(book);
+}
+
 static void wrong_use_is_said(void **state) {
     static history h;
     trmi_lease_book *book;
     trm_error err;
     trm_ps_lease lease;
     CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
-    trm_ps_lease_options o = {SAMPLES, 0, 1, 0};
+    trm_ps_lease_options o = {SAMPLES, 0, 1, 0, 0, 0};
     CHECK_FAILS(trmi_lease_take(book, &o, 0, 1, &lease, &err), TRM_INVALID, err, "above 0");
     o.lease_samples = 100;
     CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
@@ -118,6 +151,7 @@ static void wrong_use_is_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_once_although_workers_come_and_go),
+        cmocka_unit_test(a_job_ends_at_its_steps),
         cmocka_unit_test(wrong_use_is_said),
     };
     return cmocka_run_group_tests_name("ps lease", tests, NULL, NULL);

@@ -135,7 +135,7 @@ static trm_status add_one(worker_state *w, const uint64_t *keys, int64_t count,
 /* Sample s adds 1 to key s % KEYS. */
 static trm_status use_lent_samples(worker_state *w, trm_error *err) {
     const job *j = w->job;
-    trm_ps_lease_options lo = {j->samples, j->lease, j->epochs, 2};
+    trm_ps_lease_options lo = {j->samples, j->lease, j->epochs, 2, 0, 0};
     trm_ps_lease lease = {0};
     int64_t position = 0;
     for (int n = 0;; n++) {

@@ -17,8 +17,11 @@ enum {
     SHARDS_MAX_DEFAULT = 16,
     WALK_ROWS = 2048,      /* of a cut, after each request */
     WALK_ROWS_IDLE = 8192, /* without one */
-    LINKS_MAX = 4096
+    LINKS_MAX = 4096,
+    ANSWER_BYTES = 1 << 30 /* to one client over tcp, that it has not read */
 };
+
+static const double LATE_SECONDS = 0.002; /* between looks whether a client has made room */
 
 /* ---- owner threads
  * ------------------------------------------------------------------------------------ */
@@ -202,7 +205,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         ready = trmi_step_advance(server);
     }
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(server, ready);
+    trmi_request_pulls_go(ready);
 }
 
 static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table_options *options) {
@@ -264,7 +267,11 @@ static void *serve_link(void *context) {
     while (!atomic_load(&server->stopping)) {
         trmi_message message;
         trm_error err;
-        trm_status status = link->channel->table->receive(link->channel, 0.1, &message, &err);
+        bool late = false;
+        trm_status status = trmi_request_late(link, &late);
+        if (status == TRM_OK) {
+            status = link->channel->table->receive(link->channel, late ? LATE_SECONDS : 0.1, &message, &err);
+        }
         if (status == TRM_TIMEOUT) {
             continue;
         }
@@ -273,6 +280,7 @@ static void *serve_link(void *context) {
         }
     }
     atomic_store(&link->ended, true);
+    trmi_request_drop_late(link);
     link->channel->table->shut(link->channel);
     return NULL;
 }
@@ -337,7 +345,7 @@ static void let_go_of_the_dead(trm_ps_server *server) {
         ready = trmi_order_release(server);
     }
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(server, ready);
+    trmi_request_pulls_go(ready);
 }
 
 static void *accept_links(void *context) {
@@ -350,17 +358,19 @@ static void *accept_links(void *context) {
         } else {
             usleep(50000);
         }
-        if (status == TRM_OK) {
+        if (status == TRM_OK && trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds, NULL) != TRM_OK) {
+            channel->table->destroy(channel);
+        } else if (status == TRM_OK) {
             (void)!add_link(server, channel, NULL);
         }
         pthread_mutex_lock(&server->mutex);
         trmi_request *ready = trmi_step_advance(server);
         pthread_mutex_unlock(&server->mutex);
-        trmi_request_pulls_go(server, ready);
+        trmi_request_pulls_go(ready);
         pthread_mutex_lock(&server->mutex);
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
-        trmi_request_pulls_go(server, ready);
+        trmi_request_pulls_go(ready);
         let_go_of_the_dead(server);
         reap_links(server, false);
     }

@@ -24,7 +24,8 @@ typedef struct trmi_ps_link {
     trm_ps_server *server;
     trmi_channel *channel;
     pthread_t thread;
-    pthread_mutex_t send_mutex; /* over reserve */
+    pthread_mutex_t send_mutex; /* over reserve, late */
+    trmi_request *late;         /* answers that its client has no room for yet, oldest first */
     int32_t worker;             /* -1 before HELLO */
     _Atomic uint32_t incarnation; /* of its last message */
     uint8_t nonce[64]; /* the client's, ours */
@@ -44,7 +45,7 @@ typedef enum trmi_order {
     TRMI_ORDER_BYE,       /* 1: only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
-                         or 6: one to keep, 7: its begin
+                         6: samples_max, 7: batch
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
                              6: book */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
@@ -62,6 +63,7 @@ struct trmi_request {
     trmi_ps_section *sections;
     uint32_t *first; /* sections of shard s are [first[s], first[s + 1]) */
     void (*run)(trmi_runner *runner, trmi_request *request);
+    bool (*send)(trmi_request *request); /* in a link's `late`: tries again; false = no room */
     void (*finish)(trmi_request *request); /* by the last shard, instead of an answer; NULL = answer */
     _Atomic int32_t pending; /* shards that have not finished */
     trmi_message reply;      /* ROWS: reserved */
@@ -75,7 +77,7 @@ struct trmi_request {
     uint32_t member_count;
     trmi_push_id *ids; /* of a step: whose staged pushes it sums */
     uint32_t id_count;
-    double started;
+    double started, late_since; /* late_since: 0 = never */
     trmi_request *next;
 };
 
@@ -198,17 +200,22 @@ trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
 /* Hands a request to all shards. Pushes: front mutex held, so that all shards see the same order.
  */
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
-/* Pulls that the front has let go (a list), without its mutex: the wait for room in a slow client's
- * ring is nobody else's. */
-void trmi_request_pulls_go(trm_ps_server *server, trmi_request *list);
+/* Pulls that the front has let go (a list), without its mutex. */
+void trmi_request_pulls_go(trmi_request *list);
 /* Keeps the first error. */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
 /* A shard is done with it; the last one answers and frees. */
 void trmi_request_finish(trmi_request *request);
 /* Frees without an answer: its sender has sent it again. */
 void trmi_request_forget(trmi_request *request);
-/* Answers at once (err or note and trailer) and frees. */
+/* Answers at once (err or note and trailer) and frees; waits for nobody: where the client has no room, its link answers
+ * later. */
 void trmi_request_answer(trmi_request *request);
+/* By the link's thread, often: answers that found no room. *rest: some still do not.   errors  PEER: for too long, which it has
+ * logged */
+trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
+/* The link has ended: forgets them. */
+void trmi_request_drop_late(trmi_ps_link *link);
 void trmi_run_pull(trmi_runner *runner, trmi_request *request);
 void trmi_run_push(trmi_runner *runner, trmi_request *request);
 void trmi_run_group(trmi_runner *runner, trmi_request *request);
@@ -248,9 +255,10 @@ void trmi_lag_destroy(trm_ps_server *server);
 trm_status trmi_lag_declare(trm_ps_server *server, int32_t table, int32_t staleness, trm_error *err);
 /* BOUNDED: how many batches the rows of this pull may be old: as few as the strictest of its tables wants. */
 int64_t trmi_lag_bound(const trm_ps_server *server, const trmi_request *request);
-/* A pull, a push of this worker goes on; NULL: it has pushed nothing yet. */
+/* A pull, a push of this worker goes on; NULL: it has pushed nothing yet.   returns (push) the lag of the table that has the
+ * most; as many as there are other workers where that is not known */
 void trmi_lag_pull(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
-void trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
+int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_request *request);
 /* Into lags and lag_sum. */
 void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out);
 

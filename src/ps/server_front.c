@@ -168,8 +168,9 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
 
 static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
-    if (!r->dropped) {
-        trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
+    int64_t lag = r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
+    if (server->options.staleness_aware) { /* into the log, too: a restart applies the same */
+        r->header.rate_scale /= (float)(1 + lag);
     }
     r->run = trmi_run_push;
     trmi_request_dispatch(server, r);

@@ -7,6 +7,7 @@
  * the rows of its next batch are asked for before it has pushed this one. */
 #include "ps/server.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -80,12 +81,13 @@ static int bucket_of(int64_t lag) {
     return bucket;
 }
 
-void trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request *r) {
+int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request *r) {
     trmi_lag *lag = &server->lag;
+    int64_t most = NOT_READ;
     trmi_reads *reads = w == NULL ? NULL : reads_of(w, r->header.clock - 1);
     bool known = reads != NULL && reads->clock == r->header.clock - 1 && reads->updates != NULL;
     if (server->options.mode == TRM_PS_SYNC) {
-        return;
+        return 0;
     }
     lag->push++;
     for (uint32_t i = 0; i < r->header.section_count; i++) {
@@ -98,9 +100,11 @@ void trmi_lag_push(trm_ps_server *server, trmi_worker *w, const trmi_request *r)
             int64_t behind = lag->updates[t] - reads->updates[t];
             lag->counts[t].of[bucket_of(behind)]++;
             lag->counts[t].sum += behind;
+            most = trmi_max_i64(most, behind);
         }
         lag->updates[t]++;
     }
+    return most == NOT_READ ? server->options.workers - 1 : most;
 }
 
 void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out) {

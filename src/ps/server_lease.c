@@ -98,7 +98,7 @@ void trmi_server_lease_close(trm_ps_server *server) {
 
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     trm_ps_lease_options o = {r->note.value[1], r->note.value[2], r->note.value[3],
-                              (double)r->note.value[4] * 1e-3};
+                              (double)r->note.value[4] * 1e-3, r->note.value[6], r->note.value[7]};
     trm_ps_lease lease = {0};
     if (server->leases == NULL) {
         TRMI_FAIL(&r->err, TRM_INVALID, "server %d lends no samples, server 0 does",

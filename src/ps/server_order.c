@@ -237,7 +237,7 @@ trmi_request *trmi_order_release(trm_ps_server *server) {
 static void gather(trm_ps_server *server) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(server, ready);
+    trmi_request_pulls_go(ready);
     pthread_mutex_lock(&server->mutex);
     double deadline = trmi_os_now() + hold_seconds;
     for (;;) {
@@ -471,5 +471,5 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     if (answer) {
         trmi_request_answer(r);
     }
-    trmi_request_pulls_go(server, ready);
+    trmi_request_pulls_go(ready);
 }

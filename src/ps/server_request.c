@@ -2,9 +2,8 @@
 #include "ps/server.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
-
-static const double answer_seconds = 10; /* a client that does not read for so long is cut off */
 
 trmi_request *trmi_request_new(trmi_ps_link *link, trmi_message *message,
                                const trmi_ps_header *header) {
@@ -48,15 +47,84 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-static trm_status reserve_answer(trmi_ps_link *link, size_t bytes, trmi_message *out) {
+/* ---- answers
+ * ---------------------------------------------------------------------------------------- */
+
+/* Nobody waits here for a client: TIMEOUT when it has no room. */
+static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
     pthread_mutex_lock(&link->send_mutex);
-    trm_status status =
-        link->channel->table->reserve(link->channel, bytes, answer_seconds, out, NULL);
+    trm_status status = link->channel->table->reserve(link->channel, bytes, 0, out, err);
     pthread_mutex_unlock(&link->send_mutex);
     return status;
 }
 
-void trmi_request_answer(trmi_request *r) {
+static void commit(trmi_ps_link *link, trmi_message *m) { (void)!link->channel->table->commit(link->channel, m, 0, NULL); }
+
+/* Or else its link's thread goes on with it, which alone waits for this client. */
+static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
+    trmi_ps_link *link = r->link;
+    if (send(r)) {
+        return;
+    }
+    r->send = send;
+    r->next = NULL;
+    pthread_mutex_lock(&link->send_mutex);
+    bool ended = atomic_load(&link->ended);
+    trmi_request **at = &link->late;
+    while (!ended && *at != NULL) {
+        at = &(*at)->next;
+    }
+    if (!ended) {
+        *at = r;
+    }
+    pthread_mutex_unlock(&link->send_mutex);
+    if (ended) {
+        free_request(r);
+    }
+}
+
+trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
+    for (;;) {
+        pthread_mutex_lock(&link->send_mutex);
+        trmi_request *r = link->late;
+        link->late = r == NULL ? NULL : r->next;
+        pthread_mutex_unlock(&link->send_mutex);
+        *rest = r != NULL;
+        if (r == NULL) {
+            return TRM_OK;
+        }
+        double now = trmi_os_now(), silence = link->server->options.worker_timeout_seconds;
+        r->late_since = r->late_since == 0 ? now : r->late_since;
+        double waited = now - r->late_since;
+        if (r->send(r)) {
+            continue;
+        }
+        pthread_mutex_lock(&link->send_mutex);
+        r->next = link->late;
+        link->late = r;
+        pthread_mutex_unlock(&link->send_mutex);
+        if (waited > silence) {
+            trmi_log(TRM_LOG_WARN, "ps", "%s has not read its answers for %.1f s: cut off, it may come again",
+                     link->channel->peer, waited);
+            return TRM_PEER;
+        }
+        return TRM_OK;
+    }
+}
+
+void trmi_request_drop_late(trmi_ps_link *link) {
+    pthread_mutex_lock(&link->send_mutex);
+    trmi_request *list = link->late;
+    link->late = NULL;
+    pthread_mutex_unlock(&link->send_mutex);
+    while (list != NULL) {
+        trmi_request *r = list;
+        list = r->next;
+        free_request(r);
+    }
+}
+
+static bool send_answer(trmi_request *r) {
     trmi_ps_link *link = r->link;
     trmi_ps_header header = {.kind = TRMI_PS_DONE,
                              .worker = r->header.worker,
@@ -75,18 +143,25 @@ void trmi_request_answer(trmi_request *r) {
     }
     trmi_message out;
     size_t note_bytes = trmi_ps_note_size(TRMI_PS_DONE);
-    if (link != NULL && !atomic_load(&link->ended) &&
-        reserve_answer(link, note_bytes + (size_t)header.extra[0], &out) == TRM_OK) {
+    bool here = link != NULL && !atomic_load(&link->ended);
+    trm_status status = here ? reserve(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
+    if (status == TRM_TIMEOUT) {
+        return false;
+    }
+    if (status == TRM_OK) {
         r->note.value[13] = r->applied;
         r->note.value[12] = r->dropped;
         trmi_ps_encode_note(&header, &r->note, NULL, out.data);
         if (header.extra[0] > 0) {
             memcpy(out.data + note_bytes, trailer, (size_t)header.extra[0]);
         }
-        (void)!link->channel->table->commit(link->channel, &out, answer_seconds, NULL);
+        commit(link, &out);
     }
     free_request(r);
+    return true;
 }
+
+void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
 static void pushed(const trmi_request *r) {
     if (r->header.kind == TRMI_PS_PUSH && r->link != NULL && r->err.status == TRM_OK) {
@@ -126,11 +201,11 @@ void trmi_request_finish(trmi_request *r) {
     }
     if (r->err.status != TRM_OK) {
         r->reply.bytes = 0;
-        (void)!r->link->channel->table->commit(r->link->channel, &r->reply, answer_seconds, NULL);
+        commit(r->link, &r->reply);
         trmi_request_answer(r);
         return;
     }
-    (void)!r->link->channel->table->commit(r->link->channel, &r->reply, answer_seconds, NULL);
+    commit(r->link, &r->reply);
     free_request(r);
 }
 
@@ -153,10 +228,7 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     if (bytes == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "a pull whose answer is over 1 GB: use smaller batches");
     }
-    pthread_mutex_lock(&r->link->send_mutex);
-    trm_status status =
-        r->link->channel->table->reserve(r->link->channel, bytes, answer_seconds, &r->reply, err);
-    pthread_mutex_unlock(&r->link->send_mutex);
+    trm_status status = reserve(r->link, bytes, &r->reply, err);
     if (status == TRM_OK) {
         trmi_ps_header header = r->header;
         header.kind = TRMI_PS_ROWS;
@@ -165,17 +237,28 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     return status;
 }
 
-void trmi_request_pulls_go(trm_ps_server *server, trmi_request *list) {
+static bool begin_pull(trmi_request *r) {
+    trm_error err;
+    trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status : prepare_reply(r->link->server, r, &err);
+    if (status == TRM_TIMEOUT && r->err.status == TRM_OK) {
+        return false;
+    }
+    if (status != TRM_OK) {
+        r->err = r->err.status != TRM_OK ? r->err : err;
+        trmi_request_answer(r);
+        return true;
+    }
+    r->run = trmi_run_pull;
+    trmi_request_dispatch(r->link->server, r);
+    return true;
+}
+
+void trmi_request_pulls_go(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
         list = r->next;
         r->next = NULL;
-        if (r->err.status != TRM_OK || prepare_reply(server, r, &r->err) != TRM_OK) {
-            trmi_request_answer(r);
-        } else {
-            r->run = trmi_run_pull;
-            trmi_request_dispatch(server, r);
-        }
+        send_or_wait(r, begin_pull);
     }
 }
 

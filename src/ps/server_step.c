@@ -389,7 +389,7 @@ static void staged(trmi_request *r) {
     if (r != NULL) {
         trmi_request_answer(r);
     }
-    trmi_request_pulls_go(server, ready);
+    trmi_request_pulls_go(ready);
 }
 
 void trmi_step_stage(trm_ps_server *server, trmi_request *r) {

@@ -170,7 +170,7 @@ static void die(worker *w) {
 }
 
 static trm_status borrow(worker *w, trm_error *err) {
-    trm_ps_lease_options o = {SAMPLES, SAMPLES / 2, 1, 60};
+    trm_ps_lease_options o = {SAMPLES, SAMPLES / 2, 1, 60, 0, 0};
     trm_status status = trm_ps_lease_take(w->client, &o, &w->lease, err);
     w->position = status == TRM_OK ? w->lease.begin : w->position;
     return status;

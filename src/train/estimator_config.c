@@ -121,6 +121,9 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "%d backup_workers of %d workers: fewer expected",
                          e->strategy.backup_workers, e->trainers);
     }
+    if (e->strategy.staleness_aware && e->strategy.mode == TRM_PS_SYNC) {
+        return TRMI_FAIL(err, TRM_INVALID, "staleness_aware: synchronous gradients are never late; it is of async and staleness=K");
+    }
     TRMI_TRY(check_sharing(e, err));
     if (e->role == TRM_ROLE_EVALUATOR && c->model_dir == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "an evaluator reads checkpoints from model_dir; set it");

@@ -40,6 +40,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .workers = e->trainers,
         .staleness = s->staleness,
         .backup_workers = s->backup_workers,
+        .staleness_aware = s->staleness_aware,
         .worker_timeout_seconds = s->timeout_seconds / 2,
         .token = e->config.token};
     TRMI_TRY(trm_ps_server_start(&options, &server, err));

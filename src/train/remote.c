@@ -558,11 +558,15 @@ int64_t trmi_remote_position(const trmi_remote *r) {
 
 /* ---- leases ------------------------------------------------------------------------------------- */
 
-void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs) {
+void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t steps) {
     int64_t batch = r->compiled->batch;
+    /* Synchronous, a step is as many batches as there are workers with samples. */
+    bool counts = trm_ps_client_mode(r->client) != TRM_PS_SYNC;
     r->lending = (trm_ps_lease_options){.samples = trm_dataset_epoch_batches(data) * batch,
                                         .lease_samples = r->options.lease_batches * batch,
                                         .epochs = epochs,
+                                        .samples_max = counts ? steps * batch : 0,
+                                        .batch = batch,
                                         .timeout_seconds = r->options.lease_seconds};
     r->read_epoch = -1;
 }

@@ -32,8 +32,8 @@ typedef struct trmi_staged {
 
 /* remote_leases.c: data lent by the servers. */
 bool trmi_remote_leases(const trmi_remote *remote);
-/* What there is to lend: whole batches of the dataset, so many epochs (0 = no end). */
-void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs);
+/* What there is to lend: whole batches of the dataset, so many epochs, for so many steps (0 = no end). */
+void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs, int64_t steps);
 /* Reads the next batch that is this worker's and stages it; where workers wait for each other not before the last
  * batch of a lease has been pushed.
  *   error  TRM_END: all are used; TRM_PENDING: others still work on the last of this epoch, ask again */

@@ -199,7 +199,7 @@ static trm_status follow_loss(run *r, trm_error *err) {
         trmi_log(TRM_LOG_WARN, "train", "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate of %g is too "
                  "high%s", d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
                  remote != NULL && trmi_remote_is_late(remote)
-                     ? "; asynchronous gradients are late, which asks for a lower rate or momentum, a larger batch, or --mode sync" : "");
+                     ? "; asynchronous gradients are late: --staleness-aware, a lower rate or momentum, a larger batch or --mode sync help" : "");
     }
     return course == TRMI_COURSE_LOST && remote != NULL
                ? TRMI_FAIL(err, TRM_DIVERGED, "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower learning rate may "
@@ -407,7 +407,7 @@ static trm_status begin(run *r, trm_error *err) {
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
     bool staged = r->model->remote != NULL && trmi_remote_is_staged(r->model->remote);
     if (lent) {
-        trmi_remote_lend(r->model->remote, o->data, o->epochs);
+        trmi_remote_lend(r->model->remote, o->data, o->epochs, o->steps);
         TRMI_TRY(staged || must_stop(r) ? TRM_OK : stage_lent(r, true, err));
         r->model->epoch = trmi_remote_is_staged(r->model->remote)
                               ? trmi_remote_staged_epoch(r->model->remote)
