@@ -30,6 +30,7 @@ typedef struct trial {
     trm_optimizer_options optimizer;
     trm_precision precision;
     bool exact; /* bit for bit */
+    bool slices; /* of one copy of the parameters */
     int32_t accumulate;
 } trial;
 
@@ -38,7 +39,8 @@ typedef struct outcome {
     float gradients[VALUES], values[VALUES];
     int64_t gradients_count, values_count;
     int64_t gradient_end[PARAMETERS]; /* of each parameter, in `gradients` */
-    int32_t parameters;
+    int32_t parameters, casts;
+    bool one_copy;
     trm_status status;
     trm_error error;
 } outcome;
@@ -87,6 +89,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
                                 .parallel = {.exact = t->exact}};
     if (comm != NULL) {
         options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED, .mesh = t->mesh, .exact = t->exact,
+                                                  .shard_optimizer = t->slices,
                                                   .plan = t->plan[0] != '\0' ? t->plan : NULL};
     }
     trm_status status = trm_exec_create(g, &options, &exec, err);
@@ -114,6 +117,12 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
             trm_exec_read(exec, i, o->values + o->values_count);
             o->values_count += trm_shape_count(&v.shape);
         }
+    }
+    if (status == TRM_OK) {
+        trm_parallel_info info;
+        trm_exec_parallel_info(exec, &info);
+        o->one_copy = info.one_copy;
+        o->casts = info.casts;
     }
     trm_exec_destroy(exec);
     return status;

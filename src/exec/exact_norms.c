@@ -38,19 +38,24 @@ typedef struct norms {
     int64_t *sums;   /* [sets * params] */
 } norms;
 
-/* The first of those that hold the same part speaks for it. */
-static bool speaks(const trm_exec *exec, const trmi_shard_leaf *leaf) {
-    int32_t at[TRMI_MESH_AXES];
-    bool first = true;
+/* Of those that hold the same part one speaks for it: another one for each parameter. */
+static bool speaks(const norms *n, int32_t param) {
+    const trm_exec *exec = n->exec;
+    int32_t at[TRMI_MESH_AXES], turn = param;
+    bool mine = true;
     if (exec->parallel == NULL) {
         return true;
     }
+    const trmi_shard_leaf *leaf = trmi_shard_leaf_named(n->program, n->program->buffers[n->program->params[param].param_buffer].name);
     const trmi_mesh *mesh = &exec->parallel->shard->plan->mesh;
     trmi_mesh_coordinates(mesh, exec->parallel->rank, at);
-    for (int32_t i = 0; leaf != NULL && i < mesh->axes; i++) {
-        first = first && (leaf->spread.at[i] >= TRMI_SPLIT || at[i] == 0);
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        if (leaf == NULL || leaf->spread.at[i] < TRMI_SPLIT) {
+            mine = mine && at[i] == turn % mesh->size[i];
+            turn /= mesh->size[i];
+        }
     }
-    return first;
+    return mine;
 }
 
 static const float *values_of(const norms *n, int64_t set, int32_t param, int64_t *count) {
@@ -64,8 +69,10 @@ static const float *values_of(const norms *n, int64_t set, int32_t param, int64_
 static void find_largest(const norms *n) {
     for (int64_t i = 0; i < n->sets * n->program->params_count; i++) {
         int64_t count;
-        const float *x = values_of(n, i / n->program->params_count, (int32_t)(i % n->program->params_count), &count);
+        int32_t param = (int32_t)(i % n->program->params_count);
+        const float *x = values_of(n, i / n->program->params_count, param, &count);
         float most = 0;
+        count = speaks(n, param) ? count : 0;
         for (int64_t k = 0; k < count; k++) {
             most = isnan(x[k]) ? INFINITY : fmaxf(most, fabsf(x[k]));
         }
@@ -85,10 +92,8 @@ static void add_squares(const norms *n) {
         int64_t count, zero;
         int32_t param = (int32_t)(i % n->program->params_count);
         const float *x = values_of(n, i / n->program->params_count, param, &count);
-        const char *name = n->program->buffers[n->program->params[param].param_buffer].name;
         double anchor = ldexp(1.5, 52 + unit_of(n->largest[i]));
-        bool counts = isfinite(n->largest[i]) && n->largest[i] > 0 &&
-                      speaks(n->exec, trmi_shard_leaf_named(n->program, name));
+        bool counts = isfinite(n->largest[i]) && n->largest[i] > 0 && speaks(n, param);
         memcpy(&zero, &anchor, sizeof zero);
         n->sums[i] = 0;
         for (int64_t k = 0; counts && k < count; k++) {

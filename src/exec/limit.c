@@ -2,6 +2,7 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
+#include "exec/shard.h"
 #include "plan/search.h"
 
 #include "base/error.h"
@@ -13,11 +14,13 @@ int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
     return o->kind == TRM_SGD ? 0 : o->kind == TRM_ADAM || o->kind == TRM_FTRL ? 2 : 1;
 }
 
-int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p) {
+int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {
     const trmi_parallel *ranks = exec->parallel;
     int32_t size = ranks != NULL ? ranks->size : 1, slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer);
     bool split = ranks != NULL && ranks->shard != NULL;
-    return trmi_program_resident(p, slots, size, split && ranks->options.own_samples) +
+    bool slices = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh) : ranks != NULL && ranks->options.shard_optimizer;
+    int64_t all = (int64_t)trmi_map_resident((size_t)p->arena_bytes[TRMI_ARENA_PARAM]) * slots; /* slices live on one rank each */
+    return trmi_program_resident(p, slots, size, split && ranks->options.own_samples) - (slices ? all - all / size : 0) +
            (exec->accumulate > 1 ? trmi_program_arena_resident(p, TRMI_ARENA_GRAD, size > 1) : 0);
 }
 
@@ -29,7 +32,7 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph, con
     own.rank = 0;
     own.report = NULL;
     TRMI_TRY(trmi_plan_create(graph, &own, &program, err));
-    *bytes = trmi_limit_bytes(exec, program);
+    *bytes = trmi_limit_bytes(exec, program, plan != NULL ? &plan->mesh : NULL);
     trmi_plan_destroy(program);
     return TRM_OK;
 }
@@ -114,11 +117,8 @@ trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     if (exec->memory_bytes <= 0 || !p->training) {
         return TRM_OK;
     }
-    int64_t bytes = trmi_limit_bytes(exec, p);
-    if (exec->parallel != NULL && exec->parallel->options.shard_optimizer) { /* slots live on one rank each */
-        int64_t slots = (int64_t)trmi_map_resident((size_t)p->arena_bytes[TRMI_ARENA_PARAM]) * trmi_optimizer_slots(&exec->optimizer);
-        bytes -= slots - slots / exec->parallel->size;
-    }
+    bool split = exec->parallel != NULL && exec->parallel->shard != NULL;
+    int64_t bytes = trmi_limit_bytes(exec, p, split ? &exec->parallel->shard->plan->mesh : NULL);
     return bytes <= exec->memory_bytes
                ? TRM_OK
                : TRMI_FAIL(err, TRM_NOMEM, "a rank takes %.3g GB (parameters %.3g GB, activations %.3g GB), its limit is %.3g GB: "

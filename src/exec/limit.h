@@ -8,11 +8,13 @@
 #include "trireme/exec.h"
 
 struct trm_exec;
+struct trmi_mesh;
 
 /* Slots of an optimiser: float32 copies of each parameter. */
 int32_t trmi_optimizer_slots(const trm_optimizer_options *optimizer);
-/* What a process takes with this program (exec_memory.h), gradients twice where they are accumulated. */
-int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program);
+/* What a process takes with this program (exec_memory.h), gradients twice where they are accumulated, slots as far as they are
+ * this rank's. `mesh`: of a split program. */
+int64_t trmi_limit_bytes(const struct trm_exec *exec, const trm_program *program, const struct trmi_mesh *mesh);
 /* Of `plan` for these options on rank 0, by compiling it. */
 trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
                                const struct trmi_shard_plan *plan, int64_t *bytes, trm_error *err);

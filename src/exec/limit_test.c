@@ -35,7 +35,7 @@ static trm_exec *make(int64_t limit, trm_parallel_options parallel, trm_error *e
     return status == TRM_OK ? exec : NULL;
 }
 
-static int64_t bytes_of(const trm_exec *exec) { return trmi_limit_bytes(exec, exec->program); }
+static int64_t bytes_of(const trm_exec *exec) { return trmi_limit_bytes(exec, exec->program, NULL); }
 
 static void train(trm_exec *exec, float *values) {
     trm_error err;

@@ -118,13 +118,27 @@ static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *er
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
+static trm_status share_casts(trm_exec *exec, trm_error *err) {
+    char **own = &exec->env.arena[TRMI_ARENA_CAST];
+    bool alike;
+    TRMI_TRY(trmi_parallel_compare_casts(exec, &alike, err));
+    if (alike) {
+        return share_arena(exec, TRMI_ARENA_CAST, err);
+    }
+    size_t bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_CAST];
+    *own = *own == NULL ? trmi_parallel_memory(exec->parallel, bytes, err) : *own;
+    return *own != NULL ? TRM_OK : TRM_NOMEM;
+}
+
 trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
     if (!trmi_parallel_may_share(exec)) {
         return TRM_OK;
     }
     TRMI_TRY(check_same(exec, err));
-    if (exec->program->arena_bytes[TRMI_ARENA_CAST] > 0) {
-        TRMI_TRY(share_arena(exec, TRMI_ARENA_CAST, err));
+    int64_t casts = exec->program->arena_bytes[TRMI_ARENA_CAST];
+    TRMI_TRY(trm_comm_allreduce(exec->parallel->comm, &casts, 1, TRM_INT64, TRM_REDUCE_MAX, err));
+    if (casts > 0) {
+        TRMI_TRY(share_casts(exec, err));
     }
     TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
     int64_t seed = (int64_t)exec->env.seed;
@@ -378,7 +392,7 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         TRMI_TRY(begin_norm_sync(exec, err));
         TRMI_TRY(trmi_parallel_set_apart(exec, err));
         if (p->options.shard_optimizer) {
-            trmi_update_share(exec->update, p->mine, trmi_parallel_exchange, exec);
+            trmi_update_share(exec->update, p->mine, exec->env.exact ? trmi_exact_norms : trmi_parallel_exchange, exec);
         }
     }
     if (p->shard != NULL) { /* initial values are a function of the seed; of one copy, each rank has made some */

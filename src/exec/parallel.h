@@ -24,6 +24,7 @@ typedef struct trmi_range {
     int64_t begin, count; /* float32 elements of PARAM and GRAD */
     int32_t ready_step;
     int64_t *counts; /* [size] slices, with shard_optimizer */
+    bool summed;     /* already, on every rank: nothing travels */
     trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
     char name[40];   /* "gradients 2/7 fc.weight": of the first parameter, for reports */
     trm_request *request;
@@ -93,6 +94,9 @@ trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err)
  * ranks together, collectively, once all slices of PARAM are updated. */
 trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
+/* Parts of split programs may differ, and with them the layout in which kernels want a parameter: are the casts alike on all ranks?
+ * Where not, each rank makes its own. Collective. */
+trm_status trmi_parallel_compare_casts(struct trm_exec *exec, bool *alike, trm_error *err);
 
 /* Ranks of a host compile one after the other's measurements: `before` waits on all but the first,
  * which releases them in `after`. */

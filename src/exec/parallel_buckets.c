@@ -120,15 +120,16 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
     p->ranges_count = count;
 }
 
-/* Gradients that only some ranks hold in common: runs of neighbours with the same axes, in their place among
- * the others. */
+/* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have already: runs of neighbours with
+ * the same axes, in their place among the others. */
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;
     for (int32_t i = 0; p->shard != NULL && i < program->params_count;) {
         uint32_t axes = program->params[i].grad_axes;
         int32_t end = i + 1;
-        if (!elsewhere(p, &program->params[i]) || axes == 0 || program->params[i].grad_buffer == 0) {
+        bool idle = axes == 0 && !p->options.shard_optimizer;
+        if (!elsewhere(p, &program->params[i]) || idle || program->params[i].grad_buffer == 0) {
             i = end;
             continue;
         }
@@ -136,14 +137,15 @@ static void add_group_ranges(trm_exec *exec) {
                program->params[end].grad_buffer != 0) {
             end++;
         }
-        int32_t at = p->ranges_count++;
+        int32_t number = p->ranges_count++, at = number;
         int64_t begin = begin_of(program, i);
         for (; at > 0 && p->ranges[at - 1].begin > begin; at--) {
             p->ranges[at] = p->ranges[at - 1];
         }
         p->ranges[at] = (trmi_range){.begin = begin, .count = begin_of(program, end) - begin,
                                      .ready_step = program->params[end - 1].ready_step,
-                                     .comm = p->shard->groups[axes].comm};
+                                     .counts = p->counts + (int64_t)number * p->size,
+                                     .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm, .summed = axes == 0};
         snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s", program->params[i].name);
         i = end;
     }

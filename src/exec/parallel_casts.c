@@ -11,6 +11,7 @@
 #include "exec/exec.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -68,6 +69,27 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
         bytes += (to->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     p->arena_bytes[TRMI_ARENA_CAST] = bytes;
+    return TRM_OK;
+}
+
+trm_status trmi_parallel_compare_casts(trm_exec *exec, bool *alike, trm_error *err) {
+    const trm_program *p = exec->program;
+    trmi_parallel *ranks = exec->parallel;
+    uint64_t hash = TRMI_HASH_BEGIN;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        if (ranks->casts[i] != TRMI_CAST_NONE) {
+            const trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];
+            const int64_t form[4] = {i, to->offset, (int64_t)to->layout, to->weights};
+            hash = trmi_hash(hash, form, sizeof form);
+        }
+    }
+    int64_t ends[2] = {(int64_t)(hash >> 1), -(int64_t)(hash >> 1)};
+    TRMI_TRY(trm_comm_allreduce(ranks->comm, ends, 2, TRM_INT64, TRM_REDUCE_MAX, err));
+    *alike = ends[0] == -ends[1];
+    if (!*alike) {
+        memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
+        ranks->casts_count = 0;
+    }
     return TRM_OK;
 }
 

@@ -45,6 +45,9 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
                                1.0f / (float)exec->accumulate, exec->accumulated == 0);
     }
+    if (range->summed) {
+        return TRM_OK;
+    }
     if (p->wire != NULL) {
         pack(p, gradients, range->begin, range->count);
     }
@@ -151,7 +154,7 @@ static trm_status recut(trm_exec *exec, trm_error *err) {
 
 /* Gradients that are in no range: nobody else adds the last batch's to theirs. */
 static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
-    bool group = p->shard != NULL && param->grad_axes != 0 && param->grad_buffer != 0;
+    bool group = p->shard != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) && param->grad_buffer != 0;
     return p->items[index].skip && !group;
 }
 

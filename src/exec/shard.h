@@ -44,6 +44,8 @@ trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, co
 /* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks of one host have one copy of them, and a slice
  * of the optimiser each, as data parallel has it. After the program is made; the same on all ranks. */
 void trmi_shard_settle_slices(struct trm_exec *exec);
+/* Does the program leave every parameter whole? */
+bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh);
 /* Would a plan that leaves all of them whole have that? */
 bool trmi_shard_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */

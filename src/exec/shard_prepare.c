@@ -106,12 +106,12 @@ trm_status trmi_shard_complete(trm_exec *exec, const trm_graph *graph, const trm
     return status;
 }
 
-/* Whole on every rank, and its gradient is summed over all of them. */
-static bool is_everybodys(const trm_exec *exec, const trmi_param *param) {
-    const trm_program *p = exec->program;
-    uint32_t all = (1u << exec->parallel->shard->plan->mesh.axes) - 1;
+/* Whole on every rank, and its gradient is summed over all of them, or there whole on each of them. */
+static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
+    uint32_t all = (1u << mesh->axes) - 1;
     const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, p->buffers[param->param_buffer].name);
-    bool whole = leaf != NULL && param->grad_axes == all && param->factor_left == 0 && param->sparse_rows == 0 && !param->remote;
+    bool summed = param->grad_axes == all || param->grad_axes == 0;
+    bool whole = leaf != NULL && summed && param->factor_left == 0 && param->sparse_rows == 0 && !param->remote;
     for (int32_t i = 0; whole && i < TRMI_MESH_AXES; i++) {
         whole = leaf->spread.at[i] == TRMI_WHOLE;
     }
@@ -120,22 +120,23 @@ static bool is_everybodys(const trm_exec *exec, const trmi_param *param) {
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
     const trm_comm *comm = exec->parallel->comm;
-    return options->parallel.shard_optimizer && options->lanes == 0 && !exec->env.exact && options->arena_alloc == NULL &&
-           options->precision == TRM_PRECISION_FP32 && !exec->updated_elsewhere && !options->whole_gradients &&
-           trm_comm_local_size(comm) == trm_comm_size(comm);
+    return options->parallel.shard_optimizer && options->lanes == 0 && options->arena_alloc == NULL && !exec->updated_elsewhere &&
+           !options->whole_gradients && trm_comm_local_size(comm) == trm_comm_size(comm);
+}
+
+bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
+    bool slices = program->training && program->params_count > 0;
+    for (int32_t i = 0; slices && i < program->params_count; i++) {
+        slices = is_everybodys(program, mesh, &program->params[i]);
+    }
+    return slices;
 }
 
 void trmi_shard_settle_slices(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
-    const trm_program *program = exec->program;
-    if (p == NULL || p->shard == NULL) {
-        return;
+    if (p != NULL && p->shard != NULL) {
+        p->options.shard_optimizer = p->shard->slices && trmi_shard_is_sliced(exec->program, &p->shard->plan->mesh);
     }
-    bool slices = p->shard->slices && program->training && program->params_count > 0;
-    for (int32_t i = 0; slices && i < program->params_count; i++) {
-        slices = is_everybodys(exec, &program->params[i]);
-    }
-    p->options.shard_optimizer = slices;
 }
 
 void trmi_shard_warn(const trm_exec *exec, const trmi_shard_report *report) {

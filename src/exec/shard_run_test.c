@@ -168,6 +168,44 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
     munmap(all, sizeof *all);
 }
 
+/* Processes that have one copy of the parameters and a slice of the optimiser each, and such that have all of it. */
+static void compare_slices(network_function network, const char *mesh, trm_optimizer_options optimizer, trm_precision precision, bool exact,
+                           int32_t accumulate) {
+    trm_error err;
+    trmi_mesh parsed;
+    shared *both = mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK_OK(trmi_mesh_parse(mesh, &parsed, &err), err);
+    int ranks = trmi_mesh_ranks(&parsed);
+    for (int i = 0; i < 2; i++) {
+        both[i].trial = (trial){.network = network, .variant = 1, .mesh = mesh, .backend = exact ? "ref" : NULL, .optimizer = optimizer,
+                                .precision = precision, .exact = exact, .accumulate = accumulate, .slices = i == 1};
+        ranks_run_joined(ranks, true, rank_main, &both[i], "slices");
+    }
+    for (int r = 0; r < ranks; r++) {
+        const outcome *whole = &both[0].of[r], *slices = &both[1].of[r];
+        CHECK_OK(whole->status, whole->error);
+        CHECK_OK(slices->status, slices->error);
+        assert_true(slices->one_copy && !whole->one_copy);
+        assert_true((slices->casts > 0) == (precision == TRM_PRECISION_MIXED));
+        same_bits(&both[1].trial, r, 0, "losses", slices->loss, whole->loss, STEPS);
+        same_bits(&both[1].trial, r, 0, "variables", slices->values, whole->values, whole->values_count);
+    }
+    munmap(both, 2 * sizeof *both);
+}
+
+static void one_copy_in_slices_has_the_same_bits(void **state) {
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1},
+        {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 0.5}};
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        trm_precision precision = i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32;
+        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false, 1 + i / 3);
+        compare_slices(images, i % 3 == 1 ? "3" : "2", optimizers[i % 3], precision, true, 1 + i / 3);
+    }
+}
+
 static int warned;
 static void listen(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context, (void)room;
@@ -346,6 +384,7 @@ int main(void) {
         cmocka_unit_test(images_bit_for_bit),
         cmocka_unit_test(images_with_groups_and_ignored_labels_bit_for_bit),
         cmocka_unit_test(clicks_bit_for_bit),
+        cmocka_unit_test(one_copy_in_slices_has_the_same_bits),
         cmocka_unit_test(images_cut_at_random),
         cmocka_unit_test(clicks_cut_at_random),
         cmocka_unit_test(wide_layers_cut_at_random),

@@ -243,6 +243,11 @@ static inline const trmi_op *trmi_made_by(const trm_graph *graph, int32_t value,
     const trmi_op *op = trmi_maker_of(graph, value);
     return value != 0 && op->kind == kind ? op : NULL;
 }
+/* The parameter that `value` is, as it lies or cast to another precision; NULL: it is something else. */
+static inline const trmi_op *trmi_parameter_of(const trm_graph *graph, int32_t value) {
+    const trmi_op *cast = trmi_made_by(graph, value, TRMI_OP_CAST);
+    return trmi_made_by(graph, cast != NULL ? cast->inputs[0] : value, TRMI_OP_PARAMETER);
+}
 static inline const trmi_value *trmi_input_of(const trm_graph *graph, const trmi_op *op, int i) {
     return i < op->inputs_count && op->inputs[i] != 0 ? &graph->values[op->inputs[i]] : NULL;
 }

@@ -118,6 +118,7 @@ typedef struct trmi_space {
     trmi_price_table *prices_of; /* by shape and dtype */
     int64_t prices_count, prices_capacity;
     double update_byte, update_offset; /* the line below the optimiser's curve where plans lie; the offset is not positive */
+    bool casts;     /* parameters are read in another precision */
     double seconds; /* that building took */
 } trmi_space;
 
@@ -147,6 +148,9 @@ static inline int32_t trmi_space_gradients(const trmi_space *space) { return spa
 double trmi_space_apart(const trmi_space *space);
 /* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
+/* A parameter's cast, if `value` is one, read as `read`: bytes of a rank, kept all step, and seconds; of `sliced` plans, whose ranks
+ * have one copy of all casts too, each rank makes its share. */
+double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread *read, bool sliced, double *seconds);
 /* The strategy of a node that follows its inputs: cheapest from where they are. */
 int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Seconds of the cheapest way between spreads of a value; INFINITY: none. */

@@ -96,10 +96,6 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_c
 
 /* ---- parameters ------------------------------------------------------------------------------------------ */
 
-static const trmi_op *parameter_of(const walk *w, const trmi_op *op, int32_t input) {
-    return trmi_made_by(w->s->graph, op->inputs[input], TRMI_OP_PARAMETER);
-}
-
 static double most_bytes(const walk *w, int32_t value, const trmi_spread *spread) {
     const trmi_value *v = &w->s->graph->values[value];
     return (double)trmi_spread_most(&w->s->mesh, &v->shape, spread) * (double)trm_dtype_bytes(v->dtype);
@@ -136,13 +132,15 @@ static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *
 static void gather_parameters(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
         trmi_spread stored, made, read;
-        if (parameter_of(w, op, i) == NULL) {
+        if (parameter == NULL) {
             continue;
         }
-        bool parts = stored_as(w, node, i, &stored, &made), trained = parameter_of(w, op, i)->attrs.leaf.trainable;
-        double bytes = most_bytes(w, op->inputs[i], &stored);
+        bool parts = stored_as(w, node, i, &stored, &made), trained = parameter->attrs.leaf.trainable;
+        double bytes = most_bytes(w, parameter->outputs[0], &stored), cast;
         w->m->weight_bytes += bytes;
+        w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i], w->sliced, &cast);
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
@@ -150,25 +148,26 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
-            w->m->kept_bytes += most_bytes(w, op->inputs[i], &read);
-            store_move(w, node, op->inputs[i], &stored, &read, false);
+            w->m->kept_bytes += most_bytes(w, parameter->outputs[0], &read);
+            store_move(w, node, parameter->outputs[0], &stored, &read, false);
         }
+        spend(w, &w->m->compute, (trmi_event){.kind = TRMI_EVENT_OP, .node = node, .phase = TRMI_FORWARD, .what = "cast", .seconds = cast});
     }
 }
 
 static void send_gradients(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        const trmi_op *parameter = parameter_of(w, op, i);
+        const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
         if (parameter == NULL || !parameter->attrs.leaf.trainable) {
             continue;
         }
         trmi_spread stored, made;
         if (stored_as(w, node, i, &stored, &made)) {
-            store_move(w, node, op->inputs[i], &stored, &strategy_of(w, node)->inputs[i], true);
+            store_move(w, node, parameter->outputs[0], &stored, &strategy_of(w, node)->inputs[i], true);
             continue;
         }
-        double seconds = trmi_space_way(w->s, op->inputs[i], &made, &stored);
+        double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
         if (seconds == 0) {
             continue;
         }
@@ -176,11 +175,11 @@ static void send_gradients(walk *w, int32_t node) {
             w->failed = true;
             return;
         }
-        seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1,
-                                                most_bytes(w, op->inputs[i], &made)) : seconds;
+        double bytes = most_bytes(w, parameter->outputs[0], &made);
+        seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1, bytes) : seconds;
         item *it = &w->items[w->items_count++];
         *it = (item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS, .ready = w->now, .seconds = seconds,
-                     .bytes = most_bytes(w, op->inputs[i], &made), .node = node};
+                     .bytes = bytes, .node = node};
         for (int32_t a = 0; a < w->s->mesh.axes; a++) {
             it->axes |= trmi_is_partial(made.at[a]) ? 1u << a : 0;
         }

@@ -47,9 +47,9 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice, trmi_
             }
         }
         for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
-            const trmi_op *from = op->inputs[i] != 0 ? &s->graph->ops[s->graph->values[op->inputs[i]].op] : NULL;
+            const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
             trmi_spread parts;
-            if (from != NULL && from->kind == TRMI_OP_PARAMETER && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
+            if (from != NULL && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
                 status = trmi_shard_plan_store(plan, from->name, &parts, err);
             }
         }
@@ -69,10 +69,10 @@ static trm_status read_stores(const trmi_space *s, const trmi_shard_plan *plan, 
     const trmi_op *op = trmi_space_op(s, n);
     *in_parts = 0;
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        const trmi_op *from = op->inputs[i] != 0 ? trmi_maker_of(s->graph, op->inputs[i]) : NULL;
+        const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
         const trmi_shard_store *store = from != NULL ? trmi_shard_plan_stored(plan, from->name) : NULL;
         trmi_spread parts, read = {{0}, {0}};
-        if (store == NULL || from->kind != TRMI_OP_PARAMETER) {
+        if (store == NULL) {
             continue;
         }
         for (int32_t k = 0; k < s->mesh.axes; k++) {

@@ -195,12 +195,11 @@ static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spr
 }
 
 bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t i, trmi_spread *out) {
-    const trmi_op *op = trmi_space_op(s, node);
+    const trmi_op *op = trmi_space_op(s, node), *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
     const trmi_value *v = trmi_input_of(s->graph, op, input);
     const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
     trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
-    return trmi_maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable &&
-           parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
+    return parameter != NULL && parameter->attrs.leaf.trainable && parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
 }
 
 double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from, const trmi_spread *to) {
@@ -248,7 +247,7 @@ static double slices_of(const trmi_space *s, double bytes) {
 }
 
 double trmi_space_meetings(const trmi_space *s) {
-    return 2 * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, (1u << s->mesh.axes) - 1, sizeof(float));
+    return (s->casts ? 3 : 2) * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, (1u << s->mesh.axes) - 1, sizeof(float));
 }
 
 double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter) {
@@ -273,12 +272,26 @@ static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi
     slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
 }
 
+double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *read, bool sliced, double *seconds) {
+    const trmi_op *cast = trmi_made_by(s->graph, value, TRMI_OP_CAST);
+    trmi_spread whole = trmi_space_wanted(&s->mesh, read);
+    *seconds = 0;
+    if (cast == NULL) {
+        return 0;
+    }
+    double bytes = bytes_of(s, value, &whole), byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    *seconds = byte * (bytes + bytes_of(s, cast->inputs[0], &whole)) / (sliced ? trmi_mesh_ranks(&s->mesh) : 1);
+    return bytes;
+}
+
 /* One parameter of an operator: all ways of storing it are added to `stores` and `slices`. */
 static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, const trmi_strategy *strategy,
                                 trmi_store_cost stores[2], trmi_store_cost *slices) {
     trmi_space *s = b->s;
-    const trmi_value *v = trmi_input_of(s->graph, op, input);
-    bool trained = trmi_maker_of(s->graph, op->inputs[input])->attrs.leaf.trainable;
+    const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
+    int32_t value = parameter->outputs[0];
+    const trmi_value *v = &s->graph->values[value];
+    bool trained = parameter->attrs.leaf.trainable;
     const trmi_spread *read = &strategy->inputs[input];
     trmi_spread stored = *read, parts, made = trmi_space_gradient(&s->mesh, read, strategy->letters);
     for (int32_t i = 0; i < s->mesh.axes; i++) {
@@ -290,19 +303,24 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
         return TRM_NOMEM;
     }
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
-    double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = bytes_of(s, op->inputs[input], &stored);
-    double gradient = trained ? gradient_of(s, t, op->inputs[input], &made, &stored) : 0;
+    double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = bytes_of(s, value, &stored);
+    double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
     double update = trained ? s->update_byte * (apart ? trmi_space_apart(s) : 1) : 0;
     stores[0].blocking += update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
     add_slices(s, trained, apart, &stored, &made, whole, slices);
+    slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
+    slices->blocking += shared;
+    for (int k = 0; k < 2; k++) {
+        stores[k].bytes += trmi_space_cast(s, op->inputs[input], read, false, &cast);
+        stores[k].blocking += cast;
+    }
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* Parts are gathered before use, gradients brought to them by exchanges of the program: both block. */
-        stores[1].blocking += trmi_space_store_move(s, op->inputs[input], &parts, &stored, false) +
-                              trmi_space_store_move(s, op->inputs[input], &parts, &stored, true) +
-                              update * bytes_of(s, op->inputs[input], &parts);
-        stores[1].bytes += copies * bytes_of(s, op->inputs[input], &parts) + whole;
+        stores[1].blocking += trmi_space_store_move(s, value, &parts, &stored, false) +
+                              trmi_space_store_move(s, value, &parts, &stored, true) + update * bytes_of(s, value, &parts);
+        stores[1].bytes += copies * bytes_of(s, value, &parts) + whole;
     } else {
         stores[1].blocking += update * whole;
         stores[1].gradient += gradient;
@@ -347,7 +365,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
-        if (op->inputs[k] != 0 && trmi_maker_of(s->graph, op->inputs[k])->kind == TRMI_OP_PARAMETER) {
+        if (trmi_parameter_of(s->graph, op->inputs[k]) != NULL) {
             TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i], &c->slices[i]));
         }
     }
@@ -433,7 +451,9 @@ static trm_status count_nodes(building *b) {
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
             b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
         }
-        b->node_of[i] = !trmi_is_leaf(op) && op->phase == TRMI_FORWARD ? count++ : -1;
+        bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL; /* lies as its reader wants it */
+        s->casts = s->casts || cast;
+        b->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
     }
     s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
     s->nodes_count = count;

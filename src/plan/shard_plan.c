@@ -124,7 +124,8 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
     for (int64_t i = 1; i < graph->ops_count && status == TRM_OK; i++) {
         const trmi_op *op = &graph->ops[i];
         trmi_strategy strategy;
-        if (op->phase == TRMI_FORWARD && trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
+        bool weight = op->kind == TRMI_OP_CAST && trmi_parameter_of(graph, op->outputs[0]) != NULL; /* has no samples */
+        if (op->phase == TRMI_FORWARD && !weight && trmi_shard_strategy(graph, op, mesh, all, &strategy)) {
             status = trmi_shard_plan_set(plan, op->name, all, false, NULL, err);
         }
     }

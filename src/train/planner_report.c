@@ -293,7 +293,7 @@ static bool has_parameters(const report *r, int32_t node) {
     const trm_graph *g = r->m->space->graph;
     const trmi_op *op = trmi_space_op(r->m->space, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        if (trmi_made_by(g, op->inputs[i], TRMI_OP_PARAMETER) != NULL) {
+        if (trmi_parameter_of(g, op->inputs[i]) != NULL) {
             return true;
         }
     }
