@@ -126,10 +126,15 @@ sed -i 's/15 12.5/15 3/' "$dir/links"
 expect 0 '"weak"' simulate mlp --classes 1000 --batch-size 4096 --mesh 16x8 --links "$dir/links" --largest 64 --json
 holds "$(number step_seconds "$dir/out") > $slow" "a slower network"
 
+# Plans that are predicted alike are run, where the machine is quiet enough to tell them apart; who does not want that says so.
+expect 0 '"chosen_by":"\(measurement\|prediction\)"' plan mlp --classes 2000 --batch-size 8 -n 2 --json --trial-seconds 2
+expect 0 '"chosen_by":"prediction","tried_turns":0,"tried":\[\]' plan mlp --classes 2000 --batch-size 8 -n 2 --json --trial-seconds 0
+expect 2 "trial-seconds" plan mlp --batch-size 8 -n 2 --trial-seconds -1
+
 # Predictions are held against runs: every plan runs, and figures come out.
 expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --validate --repeats 3 --json
 grep '"event":"validate"' "$dir/out" >"$dir/json"
-holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0" validate
+holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0 && $(number regret_resolution "$dir/json") >= 0" validate
 
 # Wrong input.
 expect 2 "--plans FILE" bench split mlp -n 2

@@ -41,6 +41,7 @@ typedef struct outcome {
     int64_t gradient_end[PARAMETERS]; /* of each parameter, in `gradients` */
     int32_t parameters, casts;
     bool one_copy;
+    int64_t own_slots; /* numbers of the first slot that this rank updates */
     trm_status status;
     trm_error error;
 } outcome;
@@ -123,6 +124,10 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
         trm_exec_parallel_info(exec, &info);
         o->one_copy = info.one_copy;
         o->casts = info.casts;
+        for (int64_t b = 0; exec->parallel != NULL && b < exec->parallel->blocks; b++) {
+            int64_t count = trmi_update_block_offset(exec->update, b + 1) - trmi_update_block_offset(exec->update, b);
+            o->own_slots += !exec->parallel->options.shard_optimizer || exec->parallel->mine[b] ? count : 0;
+        }
     }
     trm_exec_destroy(exec);
     return status;

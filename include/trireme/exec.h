@@ -79,7 +79,7 @@ typedef struct trm_parallel_options {
     const int32_t *bucket_list; /* TRM_BUCKET_LIST; copied */
     int32_t bucket_list_count;
     /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. Split: where a plan
-     * leaves all parameters whole, and ranks are of one host; other plans say themselves what lies where. */
+     * leaves all parameters whole; other plans say themselves what lies where. */
     bool shard_optimizer;
     /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
     int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
@@ -106,6 +106,9 @@ typedef struct trm_parallel_options {
      * long as the whole batch is. Sums are made in integers by plain kernels: several times slower. */
     bool exact;
     const char *search; /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
+    /* Searched: plans that are predicted to be nearly as fast as the best are run in turns, for so many seconds at most, and the
+     * fastest is taken; kept with the measured costs, so that the next job runs none. 0 = 10, negative = predictions alone decide. */
+    double trial_seconds;
     const char *save_plan; /* rank 0 writes the plan that runs to this file; NULL = nowhere */
     /* Split, training: rank 0 writes to this file which ranks hold the same parts of all parameters, a line of ranks for
      * each group: whose part is lost can have it from another of its line. NULL = nowhere. */

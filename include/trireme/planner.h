@@ -41,6 +41,9 @@ typedef struct trm_planner_options {
      * messages between them (unless `links` says what those cost). Rank 0 plans, the others measure what it asks for.
      * Borrowed; NULL = operators are measured on this process alone. */
     trm_comm *comm;
+    /* Plans that are predicted to be nearly as fast as the best are run in turns on the communicator's ranks, so many seconds at
+     * most, and the fastest is taken; kept, too. 0 = 10, negative = predictions alone decide. */
+    double trial_seconds;
     bool refresh;           /* measure again what is kept in the cache directory */
     int32_t others;         /* so many more plans for trm_planner_plan, apart in predicted time: to be tried */
 } trm_planner_options;
@@ -69,6 +72,8 @@ typedef struct trm_planner_info {
     double search_seconds;    /* spaces and searches of all meshes, the last round */
     double total_seconds;     /* with measuring and compiling */
     double data_parallel_seconds;
+    int32_t tried;            /* plans that were run, and of which this one is the fastest or the simplest; 0: predictions decided */
+    double tried_within;      /* how much slower than the fastest they were predicted to be, at most: 0.1 = 10 % */
     int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
 } trm_planner_info;
 TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *out);
@@ -129,6 +134,19 @@ typedef void (*trm_planner_profile)(void *context, const char *phase, const char
 TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const char *plan,
                                                 int32_t steps, trm_planner_profile profile, void *context,
                                                 trm_planner_run_result *out, trm_error *err);
+
+enum { TRM_COMPARED_PLANS = 8 };
+typedef struct trm_planner_comparison {
+    int32_t turns;                      /* 0: there was not time for one */
+    double seconds[TRM_COMPARED_PLANS]; /* of a step: the median of the turns */
+    double ahead[TRM_COMPARED_PLANS];   /* by how much of its own time a plan is faster than plan 0, in the same turn: their median */
+    double resolution[TRM_COMPARED_PLANS]; /* ... and below what such a difference is chance */
+} trm_planner_comparison;
+/* Runs up to 8 plans in turns of `steps` steps, there and back, for at most about `seconds`, so that all meet the machine in every
+ * state that it is in meanwhile. Collective; `plans` count on rank 0 only, `count` is the same everywhere.   error as trm_planner_run */
+TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, const char *const *plans,
+                                                    int32_t count, int32_t steps, double seconds, trm_planner_comparison *out,
+                                                    trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -72,6 +72,7 @@ typedef struct app_options {
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
     int64_t plan_others;
+    double plan_trial;
     double plan_straggler, tolerance;
     bool bitwise, full_batch;
     int64_t plan_largest;

@@ -87,6 +87,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
                                          .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links,
                                          .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
                                          .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
+                                         .trial_seconds = o->plan_trial > 0 ? o->plan_trial : -1,
                                          .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }

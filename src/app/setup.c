@@ -192,7 +192,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .choices_file = o->choices_file,
         .evaluation_only = evaluation_only,
         .description = description,
-        .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL},
+        .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL,
+                     .trial_seconds = o->plan_trial > 0 ? o->plan_trial : -1},
         .context = app->context,
     };
     return TRM_OK;

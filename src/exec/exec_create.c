@@ -81,6 +81,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
     };
     if (exec->parallel != NULL && exec->parallel->shard != NULL) {
         exec->parallel->shard->tuning_file = options->tuning_file;
+        exec->parallel->shard->options = options;
         exec->parallel->shard->slices = trmi_shard_may_slice(exec, options);
         TRMI_TRY(trmi_shard_complete(exec, graph, &plan, err));
         TRMI_TRY(trmi_parallel_before_compile(exec, err));

@@ -15,12 +15,13 @@
 enum { REPEATS = 11, BACKWARD_MAX = 64 };
 static const double enough = 0.4; /* seconds for one operator */
 
-enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD };
+enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
 typedef struct request {
     int32_t what, op;
     int64_t footprint;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
+    trmi_race race; /* without what has an address */
 } request;
 
 /* ---- load --------------------------------------------------------------------------------------------- */
@@ -54,7 +55,7 @@ static bool is_float(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == 
 /* A leaf for input i. Activations are parameters too, so that their gradients are computed. */
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i, trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
-    trmi_op_kind kind = g->ops[v->op].kind;
+    trmi_op_kind kind = trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
     char name[32];
     snprintf(name, sizeof name, "input%d", (int)i);
     if (kind == TRMI_OP_STATE) {
@@ -182,6 +183,21 @@ static trm_status fill_bags(trm_exec *exec, const trm_graph *g, const trmi_op *o
     return TRM_OK;
 }
 
+/* What measuring it takes, about: its inputs, outputs and their gradients, in two layouts. */
+static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s) {
+    enum { COPIES = 4 };
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < op->inputs_count; i++) {
+        const trmi_value *v = trmi_input_of(probe->graph, op, i);
+        bytes += v == NULL ? 0 : trmi_spread_most(mesh, &v->shape, &s->inputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
+    }
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *v = trmi_output_of(probe->graph, op, i);
+        bytes += trmi_spread_most(mesh, &v->shape, &s->outputs[i]) * (int64_t)trm_dtype_bytes(v->dtype);
+    }
+    return COPIES * bytes;
+}
+
 static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exec **exec, uint8_t **marks, trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
     trmi_strategy strategy;
@@ -189,6 +205,9 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
     trm_node loss = TRM_NO_NODE;
     if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, &strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
+    }
+    if (probe->limit > 0 && working_set(probe, op, &ask->mesh, &strategy) > probe->limit) {
+        return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' needs more memory to be measured than there is", op->name, ask->letters);
     }
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build(probe->graph, op, &ask->mesh, &strategy, graph, &loss, err);
@@ -215,6 +234,9 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
 static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out, trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
+    if (probe->limit > 0) {
+        trmi_probe_close(probe); /* until it is known what the operator leaves for it */
+    }
     int32_t size = probe->comm != NULL ? trm_comm_size(probe->comm) : 1, rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
     trm_error own;
     trm_status status = TRM_OK;
@@ -236,6 +258,9 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     *out = (trmi_probe_time){all[0], all[1], all[2]};
     trm_exec_destroy(exec);
     trmi_free(marks);
+    if (probe->limit > 0) {
+        trmi_os_trim();
+    }
     return status;
 }
 
@@ -272,6 +297,30 @@ trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
     return find_load(probe, err);
 }
 
+/* Every rank. */
+static trm_status run_race(const trmi_probe *probe, const request *ask, const char *const *plans, trmi_race_result *out, trm_error *err) {
+    trmi_race race = ask->race;
+    race.comm = probe->comm;
+    race.graph = probe->whole;
+    race.options = probe->whole_options;
+    for (int32_t i = 0; i < race.count; i++) {
+        race.plans[i] = plans != NULL ? plans[i] : NULL;
+    }
+    return trmi_race_run(&race, out, err);
+}
+
+trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out, trm_error *err) {
+    request ask;
+    memset(&ask, 0, sizeof ask);
+    ask.what = ASK_RACE;
+    ask.race.count = race->count;
+    ask.race.steps = race->steps;
+    ask.race.seconds = race->seconds;
+    ask.race.one_at_a_time = race->one_at_a_time;
+    TRMI_TRY(send(probe, &ask, err));
+    return run_race(probe, &ask, race->plans, out, err);
+}
+
 trm_status trmi_probe_end(trmi_probe *probe, trm_error *err) {
     request ask = {.what = ASK_END};
     return send(probe, &ask, err);
@@ -281,6 +330,7 @@ trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
     for (;;) {
         request ask;
         trmi_probe_time time = {0, 0, 0};
+        trmi_race_result result;
         trmi_text none = {0};
         trm_status status = TRM_OK;
         TRMI_TRY(send(probe, &ask, err));
@@ -293,6 +343,9 @@ trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
         case ASK_LINKS:
             status = trmi_probe_run_links(probe, &none, err);
             trmi_text_free(&none);
+            break;
+        case ASK_RACE:
+            status = run_race(probe, &ask, NULL, &result, err);
             break;
         case ASK_LOAD:
             status = find_load(probe, err);

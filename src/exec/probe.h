@@ -11,6 +11,7 @@
 #include "trireme/comm.h"
 #include "trireme/exec.h"
 
+#include "exec/race.h"
 #include "plan/links.h"
 
 typedef struct trmi_probe {
@@ -20,8 +21,12 @@ typedef struct trmi_probe {
     int threads;            /* of a rank */
     int cores;              /* that all ranks have between them: trmi_probe_cores */
     trm_optimizer_options optimizer;
+    const trm_graph *whole; /* what whole plans are run with (exec/race.h): NULL, or the graph before it was differentiated, */
+    const trm_exec_options *whole_options; /* and the options of its executor. The same on every rank. Borrowed */
     double load;            /* by others: how much longer the ranks' threads take than they should; 1 = the machine is ours */
     int64_t footprint;      /* bytes that a rank's step touches: so much is read before an operator is timed; 0 = 8 MB */
+    int64_t limit;          /* bytes that a rank may take to measure: smaller messages, less that is swept, and operators that need
+                               more are not measured; 0 = any. The same on all ranks */
     const char *block;      /* of it, so large; owned */
     size_t block_bytes;
 } trmi_probe;
@@ -40,10 +45,14 @@ trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, c
 trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 /* Rank 0: load, measured in 30 ms. */
 trm_status trmi_probe_load(trmi_probe *probe, trm_error *err);
+/* Rank 0: `race`'s plans, turns and times, of the probe's whole graph on its ranks. */
+trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out, trm_error *err);
 /* The other ranks, until rank 0 ends; rank 0's end, with its status: all get it. */
 trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err);
 trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 
+/* How many sizes of messages are measured within the limit: fewer are curves of another name. */
+int trmi_probe_links_sizes(const trmi_probe *probe);
 /* probe_links.c: what every rank does for trmi_probe_links; rank 0 writes. */
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 
@@ -52,6 +61,8 @@ double trmi_probe_clock(const trmi_probe *probe);
 /* Caches hold what a step leaves in them when it comes by again: less of this operator, which touches own_bytes, the
  * larger the step is. */
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes);
+/* Of `count` rising sizes so many as `copies` of all of them together keep within the limit: at least `least`. */
+int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies);
 /* Of `count` times, which are sorted. */
 double trmi_probe_median(double *times, int32_t count);
 /* Lower quartile of `count` times, which are sorted; *spread may be NULL. */

@@ -20,6 +20,7 @@
 #include <time.h>
 
 enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, TURNS_LEAST = 3, MOVES = 9, NAME = 32, BUCKETS = 4, SLICES = 8 };
+enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 }; /* of a vector, that measuring it takes at most */
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20}; /* the first SMALL are taken more often */
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
                                        TRMI_MOVE_ALL_TO_ALL, TRMI_MOVE_GRADIENTS,  TRMI_MOVE_LOCAL,
@@ -30,6 +31,7 @@ static const double enough = 0.7; /* seconds for one program of messages */
 typedef struct links {
     trmi_probe *probe;
     int32_t ranks, group;
+    int count;            /* of the sizes, as memory allows */
     int first, end, most; /* sizes of the present program; turns */
     double seconds[MOVES][SIZES];
 } links;
@@ -308,7 +310,7 @@ static trm_status run_buckets(links *l, trm_error *err) {
     trm_comm *group;
     int32_t rank = trm_comm_rank(l->probe->comm);
     TRMI_TRY(trm_comm_split(l->probe->comm, rank / l->group, rank, &group, err));
-    float *data = trm_comm_alloc_shared(group, (size_t)sizes[SIZES - 1], err);
+    float *data = trm_comm_alloc_shared(group, (size_t)sizes[l->end - 1], err);
     trm_status status = data != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     status = status == TRM_OK ? time_buckets(l, group, data, BUCKETS, err) : status;
     status = status == TRM_OK ? time_buckets(l, group, data, SLICES, err) : status;
@@ -383,7 +385,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
         }
         for (int large = 0; large < 2; large++) {
             l->first = large ? SMALL : 0;
-            l->end = large ? SIZES : SMALL;
+            l->end = large ? l->count : SMALL;
             l->most = large ? TURNS : TURNS_SMALL;
             TRMI_TRY(run_program(l, err));
             TRMI_TRY(run_stores(l, err));
@@ -391,24 +393,26 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
         }
         for (int m = 0; m < MOVES; m++) {
             bool alone = moves[m] == TRMI_MOVE_LOCAL;
-            for (int i = 0; alone && i < SIZES; i++) {
+            for (int i = 0; alone && i < l->count; i++) {
                 l->seconds[m][i] *= crowd;
             }
-            smooth(l->seconds[m], SIZES);
+            smooth(l->seconds[m], l->count);
             int64_t bytes[SIZES];
-            for (int i = 0; i < SIZES; i++) { /* of a copy: what it makes */
+            for (int i = 0; i < l->count; i++) { /* of a copy: what it makes */
                 bytes[i] = sizes[i] / (alone ? l->group : 1);
             }
             if (!alone || l->group == l->ranks) {
-                tell_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], SIZES);
+                tell_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], l->count);
             }
         }
     }
     return TRM_OK;
 }
 
+int trmi_probe_links_sizes(const trmi_probe *probe) { return trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES); }
+
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
-    links l = {.probe = probe, .ranks = trm_comm_size(probe->comm)};
+    links l = {.probe = probe, .ranks = trm_comm_size(probe->comm), .count = trmi_probe_links_sizes(probe)};
     static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
     int64_t bytes[UPDATES];
     double update[UPDATES], step;
@@ -424,11 +428,17 @@ trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *er
     TRMI_TRY(measure_groups(&l, crowd, out, err));
     for (int i = 0; i < UPDATES; i++) {
         bytes[i] = rows[i] * 64 * (int64_t)sizeof(float);
+    }
+    int updates = 2; /* one at a time: a parameter, its gradient, slots, a mean of it */
+    while (updates < UPDATES && (probe->limit == 0 || UPDATE_COPIES * bytes[updates] <= probe->limit)) {
+        updates++;
+    }
+    for (int i = 0; i < updates; i++) {
         TRMI_TRY(time_small(probe, rows[i], false, &update[i], err));
         update[i] *= crowd;
     }
-    smooth(update, UPDATES);
-    tell_curve(out, TRMI_MOVES, 1, bytes, update, UPDATES);
+    smooth(update, updates);
+    tell_curve(out, TRMI_MOVES, 1, bytes, update, updates);
     TRMI_TRY(time_small(probe, 16, true, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;

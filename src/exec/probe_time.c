@@ -25,13 +25,17 @@ double trmi_probe_clock(const trmi_probe *probe) {
 void trmi_probe_close(trmi_probe *probe) {
     trmi_free((void *)(uintptr_t)probe->block);
     probe->block = NULL;
+    probe->block_bytes = 0;
 }
 
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
     /* What is touched twice a step was last touched half a step ago. */
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2, SWEEP_MAX);
     size_t bytes = others > SWEEP ? (size_t)others : SWEEP;
-    if (probe->block == NULL || probe->block_bytes < bytes) {
+    int64_t rest = probe->limit > 2 * own_bytes ? probe->limit - 2 * own_bytes : 0; /* kernels have tables, too */
+    bytes = probe->limit > 0 ? (size_t)trmi_min_i64((int64_t)bytes, rest) : bytes;
+    bool beyond = probe->limit > 0 && probe->block_bytes > bytes;
+    if (probe->block == NULL || probe->block_bytes < bytes || beyond) {
         trmi_probe_close(probe);
         char *block = trmi_alloc(bytes);
         if (block != NULL) {
@@ -47,6 +51,15 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
     }
     sum += part;
     (void)sum;
+}
+
+int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies) {
+    int64_t sum = 0;
+    int some = 0;
+    while (some < count && (probe->limit == 0 || some < least || (sum + bytes[some]) * copies <= probe->limit)) {
+        sum += bytes[some++];
+    }
+    return some;
 }
 
 static int by_value(const void *a, const void *b) {

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double BUSY = 1.3, QUIET = 1.1; /* load by others: threads take so many times as long */
+static const double BUSY = TRMI_COSTS_BUSY, QUIET = 1.1;
 static const double worth = 4e-6; /* operators below are not measured */
 
 #ifdef TRIREME_ONEDNN
@@ -428,9 +428,16 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
         return TRM_OK;
     }
     if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
-        snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s.txt", folder, host, c->probe->cores, c->ranks, c->threads,
-                 trm_comm_engine(c->probe->comm));
+        trmi_probe all = {.limit = 0};
+        int some = trmi_probe_links_sizes(c->probe);
+        size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder, host, c->probe->cores, c->ranks,
+                                       c->threads, trm_comm_engine(c->probe->comm));
+        snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
+        if (*text == NULL && some < trmi_probe_links_sizes(&all)) { /* what little memory allows is kept apart */
+            snprintf(path + used, sizeof path - used, "-s%d.txt", some);
+            *text = kept_links(c, path);
+        }
     }
     if (*text != NULL) {
         return TRM_OK;

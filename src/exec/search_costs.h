@@ -31,6 +31,7 @@ typedef struct trmi_costs {
     struct trmi_tuning *file; /* NULL: not kept */
 } trmi_costs;
 
+#define TRMI_COSTS_BUSY 1.3 /* load by others: threads take so many times as long */
 #define TRMI_COSTS_REACHED 0.6 /* of the register tile's rate: so much real operators reach, about */
 /* How much of a gradient's bytes travels (0: float32). */
 static inline double trmi_wire_part(trm_dtype wire) { return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float); }

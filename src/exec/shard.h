@@ -29,6 +29,7 @@ struct trmi_shard_run {
     trm_comm *world;
     trmi_shard_plan *plan; /* owned */
     bool slices;             /* trmi_shard_may_slice */
+    const trm_exec_options *options; /* that the executor is made by; while it is made */
     const char *tuning_file; /* of the options; NULL = in the cache directory, "" = nothing is measured */
     trmi_shard_group groups[TRMI_SHARD_MASKS];
     char *staging; /* shared memory: what is sent, then what is received */
@@ -41,8 +42,8 @@ trm_status trmi_shard_prepare(struct trm_exec *exec, trm_error *err);
 /* Before the program is made: completes the plan for this graph. Collective when it is searched. */
 trm_status trmi_shard_complete(struct trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,
                                trm_error *err);
-/* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks of one host have one copy of them, and a slice
- * of the optimiser each, as data parallel has it. After the program is made; the same on all ranks. */
+/* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks have a slice of the optimiser each, as data parallel
+ * has it: those of one host one copy of the parameters, else each gathers what the others have updated. After the program is made; the same on all ranks. */
 void trmi_shard_settle_slices(struct trm_exec *exec);
 /* Does the program leave every parameter whole? */
 bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh);

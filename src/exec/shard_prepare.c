@@ -119,9 +119,8 @@ static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trm
 }
 
 bool trmi_shard_may_slice(const trm_exec *exec, const trm_exec_options *options) {
-    const trm_comm *comm = exec->parallel->comm;
     return options->parallel.shard_optimizer && options->lanes == 0 && options->arena_alloc == NULL && !exec->updated_elsewhere &&
-           !options->whole_gradients && trm_comm_local_size(comm) == trm_comm_size(comm);
+           !options->whole_gradients;
 }
 
 bool trmi_shard_is_sliced(const trm_program *program, const trmi_mesh *mesh) {

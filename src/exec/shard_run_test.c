@@ -168,9 +168,10 @@ static void try_bits(network_function network, uint64_t variant, int layouts, tr
     munmap(all, sizeof *all);
 }
 
-/* Processes that have one copy of the parameters and a slice of the optimiser each, and such that have all of it. */
+/* Processes that have one copy of the parameters and a slice of the optimiser each (`hosts`: ranks of as many hosts, each with a copy
+ * of its own), and such that have all of it. */
 static void compare_slices(network_function network, const char *mesh, trm_optimizer_options optimizer, trm_precision precision, bool exact,
-                           int32_t accumulate) {
+                           int32_t accumulate, bool hosts) {
     trm_error err;
     trmi_mesh parsed;
     shared *both = mmap(NULL, 2 * sizeof *both, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -179,14 +180,15 @@ static void compare_slices(network_function network, const char *mesh, trm_optim
     for (int i = 0; i < 2; i++) {
         both[i].trial = (trial){.network = network, .variant = 1, .mesh = mesh, .backend = exact ? "ref" : NULL, .optimizer = optimizer,
                                 .precision = precision, .exact = exact, .accumulate = accumulate, .slices = i == 1};
-        ranks_run_joined(ranks, true, rank_main, &both[i], "slices");
+        joined_start start = {rank_main, &both[i]};
+        ranks_run(ranks, hosts ? 1 : 0, !hosts, rank_joined, &start, "slices");
     }
     for (int r = 0; r < ranks; r++) {
         const outcome *whole = &both[0].of[r], *slices = &both[1].of[r];
         CHECK_OK(whole->status, whole->error);
         CHECK_OK(slices->status, slices->error);
-        assert_true(slices->one_copy && !whole->one_copy);
-        assert_true((slices->casts > 0) == (precision == TRM_PRECISION_MIXED));
+        assert_true(slices->one_copy == !hosts && !whole->one_copy && slices->own_slots < whole->own_slots);
+        assert_true((slices->casts > 0) == (precision == TRM_PRECISION_MIXED && !hosts));
         same_bits(&both[1].trial, r, 0, "losses", slices->loss, whole->loss, STEPS);
         same_bits(&both[1].trial, r, 0, "variables", slices->values, whole->values, whole->values_count);
     }
@@ -201,8 +203,11 @@ static void one_copy_in_slices_has_the_same_bits(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
         trm_precision precision = i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32;
-        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false, 1 + i / 3);
-        compare_slices(images, i % 3 == 1 ? "3" : "2", optimizers[i % 3], precision, true, 1 + i / 3);
+        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false, 1 + i / 3, false);
+        compare_slices(images, i % 3 == 1 ? "3" : "2", optimizers[i % 3], precision, true, 1 + i / 3, false);
+    }
+    for (int i = 0; i < 4; i++) {
+        compare_slices(images, i == 1 ? "3" : "2", optimizers[i % 3], i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32, i >= 2, 1 + i / 2, true);
     }
 }
 

@@ -5,9 +5,11 @@
 #include "exec/limit.h"
 #include "exec/search_costs.h"
 #include "exec/shard.h"
+#include "exec/trial.h"
 #include "plan/search.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
 
@@ -45,6 +47,12 @@ static trm_status settle_mode(const char *name, trmi_search_mode *mode, trm_erro
     }
     return name == NULL ? TRM_OK
                         : TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
+}
+
+/* Ranks of several hosts have no memory in common. */
+static bool has_hosts(const searching *s) {
+    const trm_comm *comm = s->exec->parallel->comm;
+    return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
 /* ---- without measuring ----------------------------------------------------------------------------------- */
@@ -184,8 +192,98 @@ static trm_status respect_limit(searching *s, const trmi_search_costs *costs, tr
                                   "--memory shows it)", limit / 1e9, s->bytes / 1e9, s->exec->parallel->size);
 }
 
+/* ---- what predictions cannot tell apart ---------------------------------------------------------------------- */
+
+/* Plans of one mesh that are predicted to be nearly as fast as the best of all. */
+static trm_status list_near(searching *s, const trmi_mesh *mesh, const trmi_search_costs *costs, trmi_trial *trial, trm_error *err) {
+    const trmi_shard_plan *given = s->exec->parallel->shard->plan;
+    double limit = (double)s->exec->memory_bytes, rest = limit - s->beyond;
+    trmi_space *space = NULL;
+    trmi_arena arena = {0};
+    trmi_found *found = trmi_alloc(sizeof *found);
+    if (found == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    }
+    s->links.mesh = mesh;
+    const trmi_search_options options = {.memory_bytes = limit <= 0 ? 0 : rest > 1 ? rest : 1, .frontier = true};
+    trm_status status = trmi_space_create(s->training, mesh, costs, given->choices_count > 0 ? given : NULL, &space, err);
+    status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
+    for (int32_t i = -1; status == TRM_OK && i < found->baselines_count + found->frontier_count; i++) {
+        const trmi_candidate *c = i < 0                         ? &found->best
+                                  : i < found->baselines_count ? &found->baselines[i]
+                                                               : &found->frontier[i - found->baselines_count];
+        trmi_shard_plan *plan;
+        if (!c->fits || c->measure.step > s->best * (1 + TRMI_TRIAL_BAND)) {
+            continue;
+        }
+        const trmi_trial_plan about = {.simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+                                       .predicted = c->measure.step, .bytes = c->measure.bytes};
+        status = trmi_space_plan(space, &c->choice, &plan, err);
+        status = status == TRM_OK ? trmi_trial_add(trial, plan, &about, err) : status;
+        trmi_shard_plan_destroy(status == TRM_OK ? plan : NULL);
+    }
+    trmi_space_destroy(space);
+    trmi_arena_free(&arena);
+    trmi_free(found);
+    return status;
+}
+
+/* What a program takes beyond what the search counts is known when it is compiled. */
+static trm_status weigh(searching *s, trmi_trial *trial, trm_error *err) {
+    for (int32_t i = trial->count - 1; i >= 0; i--) {
+        trmi_shard_plan *plan;
+        int64_t bytes;
+        const char *text = trial->list[i].text;
+        TRMI_TRY(trmi_shard_plan_parse(text, strlen(text), "a plan to try", &plan, err));
+        trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &bytes, err);
+        trmi_shard_plan_destroy(plan);
+        TRMI_TRY(status);
+        trial->list[i].bytes = (double)bytes;
+        if (s->exec->memory_bytes > 0 && bytes > s->exec->memory_bytes) {
+            trmi_trial_drop(trial, i);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status take_chosen(searching *s, const trmi_trial *trial, trm_error *err) {
+    const trmi_trial_plan *best = &trial->list[trial->chosen];
+    trmi_shard_plan *plan;
+    TRMI_TRY(trmi_shard_plan_parse(best->text, strlen(best->text), "the chosen plan", &plan, err));
+    trmi_log(TRM_LOG_INFO, "plan", "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)", (int)trial->count,
+             trial->kept ? " earlier" : "", best->simple ? "data parallel" : trial->chosen == 0 ? "the one predicted to be the fastest"
+                                                                                                : "one that was predicted to be slower",
+             best->measured * 1e3, best->predicted * 1e3);
+    trmi_shard_plan_destroy(s->plan);
+    s->plan = plan;
+    return TRM_OK;
+}
+
+static trm_status try_near(searching *s, const trmi_search_costs *costs, trm_error *err) {
+    double seconds = trmi_trial_seconds(s->exec->parallel->options.trial_seconds);
+    if (s->mode != TRMI_SEARCH_OPTIMAL || seconds <= 0 || s->plan == NULL) {
+        return TRM_OK;
+    }
+    trmi_trial *trial = trmi_alloc(sizeof *trial);
+    trm_status status = trial != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to try plans");
+    for (int32_t i = 0; status == TRM_OK && i < s->count; i++) {
+        status = list_near(s, &s->list[i], costs, trial, err);
+    }
+    if (status == TRM_OK) {
+        trmi_trial_narrow(trial, seconds);
+        status = trial->count > 1 ? weigh(s, trial, err) : TRM_OK;
+    }
+    status = status == TRM_OK ? trmi_trial_run(trial, &s->probe, &s->costs, seconds, (double)s->exec->memory_bytes, err) : status;
+    status = status == TRM_OK && trial->turns > 0 ? take_chosen(s, trial, err) : status;
+    if (trial != NULL) {
+        trmi_trial_free(trial);
+    }
+    trmi_free(trial);
+    return status;
+}
+
 static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
+    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
     int32_t news = 0;
     for (int32_t i = 0; i < s->count; i++) {
         TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
@@ -215,7 +313,7 @@ static trm_status search_measured(searching *s, trm_error *err) {
     const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
                                      .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1,
                                      .overlap = s->links.overlap, .slowdown = s->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .overhead = s->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .overhead = s->links.overhead,
                                      .wire = trmi_wire_part(s->exec->parallel->options.wire),
                                      .update = s->links.update.count > 0 ? &s->links.update : NULL};
     for (int round = 0; round < ROUNDS; round++) {
@@ -228,7 +326,8 @@ static trm_status search_measured(searching *s, trm_error *err) {
             break;
         }
     }
-    return respect_limit(s, &costs, err);
+    TRMI_TRY(respect_limit(s, &costs, err));
+    return try_near(s, &costs, err);
 }
 
 /* Rank 0's plan; the others measure. */
@@ -297,7 +396,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_
     s->best = INFINITY;
     s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exec->backend->target.name,
                             .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,
-                            .load = 1};
+                            .whole = graph, .whole_options = p->shard->options, .limit = exec->memory_bytes, .load = 1};
     list_meshes(s);
     trm_status status = settle_mode(p->options.search, &s->mode, err);
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;

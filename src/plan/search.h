@@ -38,6 +38,7 @@ typedef struct trmi_search_costs {
     bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
     bool slices;        /* ranks have one copy of the parameters where a plan leaves all of them whole, and a slice of the
                            optimiser each (trmi_shard_settle_slices), as data parallel has it */
+    bool gathers;       /* slices: ... each has a copy of its own, and gathers what others have updated: ranks of several hosts */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
     double overhead;    /* seconds of every step beside all that */
@@ -179,8 +180,10 @@ typedef struct trmi_weights {
 } trmi_weights;
 /* Is the plan one of those, and are they (costs.slices)? */
 bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
-/* Seconds of meeting before and after slices are updated. */
+/* Seconds of meeting before and after slices are updated; of the start of gathering them. */
 double trmi_space_meetings(const trmi_space *space);
+/* Beside that: seconds of gathering so many bytes of parameters out of slices. 0: ranks have one copy. */
+double trmi_space_gathered(const trmi_space *space, double bytes);
 
 /* Seconds (B + w G) and bytes of a node beside its neighbours, with parameters whole or in parts, its output kept or made
  * again. INFINITY: there is no such way. */
@@ -272,6 +275,7 @@ typedef struct trmi_search_options {
     double memory_bytes; /* a rank; 0 = any */
     bool frontier;       /* the whole curve of time against memory */
     const trmi_choice *own; /* a user's plan to compare with, or NULL */
+    const trmi_choice *take; /* the best, because it was the fastest when it ran, or NULL: by predictions */
 } trmi_search_options;
 
 /* A plan with a name: a baseline, a point of the frontier, the winner. */

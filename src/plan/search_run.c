@@ -32,6 +32,7 @@ typedef struct run {
     int32_t pool_count;
     side sides[2]; /* all plans; those that are updated in slices */
     int sides_count;
+    int32_t taken; /* place of what is the best whatever is predicted; -1: none */
     trm_error *err;
 } run;
 
@@ -328,6 +329,7 @@ static void choose(run *r) {
             best = c;
         }
     }
+    best = r->taken >= 0 ? &r->pool[r->taken] : best;
     f->infeasible = best == NULL;
     if (f->infeasible && f->least_memory.choice.strategy == NULL) {
         f->least_memory = *least;
@@ -335,6 +337,8 @@ static void choose(run *r) {
     f->best = best != NULL ? *best : f->least_memory;
     f->objective = f->best.measure.step;
     f->lower_bound = fmin(f->lower_bound, f->objective);
+    f->best.name = r->taken >= 0 && f->baselines_count > 0 && trmi_choice_equal(&f->best.choice, &f->baselines[0].choice, r->s)
+                       ? f->baselines[0].name : f->best.name;
 }
 
 static trm_status runners_up(run *r) {
@@ -381,7 +385,9 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
     *r = (run){.s = space, .o = options != NULL ? options : &plain, .arena = arena, .f = out, .err = err != NULL ? err : &own};
     out->weights.gradient = 1;
     r->sides_count = has_slices(space) ? 2 : 1;
-    trm_status status = propose(r);
+    r->taken = -1;
+    trm_status status = r->o->take != NULL ? add(r, "run", r->o->take, &r->taken) : TRM_OK;
+    status = status == TRM_OK ? propose(r) : status;
     status = status == TRM_OK ? baselines(r) : status;
     if (status == TRM_OK) {
         choose(r);

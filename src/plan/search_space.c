@@ -247,7 +247,16 @@ static double slices_of(const trmi_space *s, double bytes) {
 }
 
 double trmi_space_meetings(const trmi_space *s) {
-    return (s->casts ? 3 : 2) * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, (1u << s->mesh.axes) - 1, sizeof(float));
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    return s->costs.gathers ? trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_SMALL_MESSAGE)
+                            : (s->casts ? 3 : 2) * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_REDUCE, all, sizeof(float));
+}
+
+double trmi_space_gathered(const trmi_space *s, double bytes) {
+    uint32_t all = (1u << s->mesh.axes) - 1;
+    double small = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_SMALL_MESSAGE);
+    double large = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_ALL_GATHER, all, TRMI_LARGE_MESSAGE);
+    return s->costs.gathers ? bytes * (large - small) / (TRMI_LARGE_MESSAGE - TRMI_SMALL_MESSAGE) : 0;
 }
 
 double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter) {
@@ -259,16 +268,19 @@ double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spre
                                       bytes_of(s, value, whole));
 }
 
-/* Whole on every rank, its gradient, if it has one, a sum over all ranks that somebody must make. */
+/* Whole on every rank; its gradient, if it has one, a sum over all ranks that somebody must make, or there on each of them. */
 static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi_spread *stored, const trmi_spread *made,
                        double whole, trmi_store_cost *slices) {
     double ranks = trmi_mesh_ranks(&s->mesh);
-    bool fits = !apart;
+    bool fits = !apart, sums = trained;
     for (int32_t i = 0; i < s->mesh.axes; i++) {
-        fits = fits && stored->at[i] == TRMI_WHOLE && (!trained || made->at[i] == TRMI_PARTIAL_SUM);
+        sums = sums && made->at[i] == TRMI_PARTIAL_SUM;
     }
-    slices->blocking += !fits ? INFINITY : trained ? s->update_byte * whole / ranks : 0;
-    slices->gradient += fits && trained ? slices_of(s, whole) : 0;
+    for (int32_t i = 0; i < s->mesh.axes; i++) {
+        fits = fits && stored->at[i] == TRMI_WHOLE && (!trained || sums || made->at[i] == TRMI_WHOLE);
+    }
+    slices->blocking += !fits ? INFINITY : trained ? s->update_byte * whole / ranks + trmi_space_gathered(s, whole) : 0;
+    slices->gradient += fits && sums ? slices_of(s, whole) : 0;
     slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
 }
 
@@ -280,7 +292,7 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
         return 0;
     }
     double bytes = bytes_of(s, value, &whole), byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
-    *seconds = byte * (bytes + bytes_of(s, cast->inputs[0], &whole)) / (sliced ? trmi_mesh_ranks(&s->mesh) : 1);
+    *seconds = byte * (bytes + bytes_of(s, cast->inputs[0], &whole)) / (sliced && !s->costs.gathers ? trmi_mesh_ranks(&s->mesh) : 1);
     return bytes;
 }
 

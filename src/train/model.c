@@ -276,6 +276,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     o->context = NULL;
     TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err));
     o->parallel.mesh = given->parallel.mesh;
+    o->parallel.trial_seconds = given->parallel.trial_seconds;
     o->parallel.plan = given->parallel.plan != NULL ? given->parallel.plan : o->parallel.plan;
     return TRM_OK;
 }

@@ -3,8 +3,6 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "exec/backend.h"
-#include "exec/exec_memory.h"
 #include "exec/limit.h"
 #include "train/model.h"
 
@@ -15,154 +13,13 @@
 
 enum { ROUNDS = 4, LIMIT_ROUNDS = 12, COMPILED_RANKS = 64 };
 
-/* ---- graph --------------------------------------------------------------------------------------------- */
-
-static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs, trm_error *err) {
-    TRMI_TRY(trm_dataset_check(p->model.data, err));
-    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
-           trm_dataset_field(p->model.data, inputs->count, &inputs->fields[inputs->count])) {
-        trm_shape *shape = &inputs->fields[inputs->count].tensor.shape;
-        if (shape->rank < 1) {
-            return TRMI_FAIL(err, TRM_INVALID, "field '%s' has no dimension of samples", inputs->fields[inputs->count].name);
-        }
-        shape->dim[0] = batch;
-        inputs->count++;
-    }
-    return inputs->count > 0 ? TRM_OK : TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
-}
-
-/* Fused as the back-end will have it, and differentiated: what the executor will split. */
-static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss, trm_graph **out, trm_error *err) {
-    trmi_target target = {.name = "planner", .threads = p->costs.threads};
-    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
-#ifdef TRIREME_ONEDNN
-    target.fuse_norm_act = target.fuse_xent = fast;
-#endif
-    const trmi_plan_options options = {.target = &target, .loss = loss, .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion || !fast, .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1, .local_norms = trmi_planner_local_norms(p)};
-    trmi_arena arena = {0};
-    trmi_roots roots;
-    trm_status status = trmi_shard_graph(graph, &options, out, &roots, &arena, err);
-    trmi_arena_free(&arena);
-    return status;
-}
-
-/* One rank's program of a plan, by the back-end that would run it. */
-static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss, const trmi_shard_plan *plan,
-                               trm_program **out, trm_error *err) {
-    trmi_backend *backend;
-    bool fast = p->model.backend == NULL || strcmp(p->model.backend, "ref") != 0;
-#ifdef TRIREME_ONEDNN
-    TRMI_TRY(fast ? trmi_backend_onednn(p->costs.threads, NULL, &backend, err)
-                  : trmi_backend_ref(p->costs.threads, &backend, err));
-#else
-    TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
-    (void)fast;
-#endif
-    const trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)p->model.precision,
-                                       .no_fusion = p->model.no_fusion, .dense_gradients = true,
-                                       .factored_gradients = p->model.accumulate <= 1, .shard = plan,
-                                       .local_norms = trmi_planner_local_norms(p)};
-    trm_status status = trmi_plan_create(graph, &options, out, err);
-    backend->destroy(backend);
-    return status;
-}
-
-/* `plan` NULL: the training graph; else rank 0's program. */
-static trm_status make(const trm_planner *p, int64_t batch, int64_t classes, const trmi_shard_plan *plan, trm_graph **training,
-                       trm_program **program, trm_error *err) {
-    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
-    trm_graph *graph = NULL;
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
-    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &graph, err);
-    if (status == TRM_OK) {
-        inputs->graph = graph;
-        status = take_fields(p, batch, inputs, err);
-    }
-    if (status == TRM_OK) {
-        trm_node logits = p->model.network(graph, inputs, p->model.network_context);
-        trm_loss loss = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
-        trm_node value = loss(graph, logits, inputs, p->model.loss_context);
-        status = trm_graph_check(graph, err);
-        trm_graph *other = NULL;
-        if (status == TRM_OK && classes > 0) {
-            status = trmi_planner_rescale_classes(graph, classes, &value, &other, err);
-        }
-        if (other != NULL) {
-            trm_graph_destroy(graph);
-            graph = other;
-        }
-        status = status != TRM_OK ? status
-                 : plan != NULL   ? compile_part(p, graph, value, plan, program, err)
-                                  : differentiate(p, graph, value, training, err);
-    }
-    trm_graph_destroy(graph);
-    trmi_free(inputs);
-    return status;
-}
-
-trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_error *err) {
-    return make(p, batch, classes, NULL, out, NULL, err);
-}
-
-trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
-                                 trm_error *err) {
-    trm_program *program = NULL;
-    trmi_shard_plan *plan;
-    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = make(p, p->batch, 0, plan, NULL, &program, err);
-    if (status == TRM_OK) {
-        *bytes = (double)trmi_program_resident(program, p->slots, p->ranks, false);
-        *bytes += p->model.accumulate > 1 ? (double)trmi_program_arena_resident(program, TRMI_ARENA_GRAD, p->ranks > 1) : 0;
-        if (trmi_choice_sliced(space, choice)) {
-            size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM]; /* a slice of it is touched */
-            *bytes -= (double)(trmi_map_resident(slot) - trmi_map_resident(slot / (size_t)p->ranks)) * p->slots;
-        }
-        double wire = trmi_wire_part(p->model.parallel.wire); /* packed gradients have memory of their own */
-        *bytes += wire < 1 ? wire * (double)program->arena_bytes[TRMI_ARENA_GRAD] : 0;
-    }
-    trmi_plan_destroy(program);
-    trmi_shard_plan_destroy(plan);
-    return status;
-}
-
-/* ---- spaces ---------------------------------------------------------------------------------------------- */
+/* ---- search ---------------------------------------------------------------------------------------------- */
 
 /* Ranks that share cores slow each other down; another machine has its own speed. */
 static void settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
     double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
-}
-
-/* On one host, as a job of these ranks would have it (exec/shard.h). */
-static bool has_slices(const trm_planner *p) {
-    return p->options.links == NULL && p->options.hosts <= 1 && p->ranks > 1 && p->model.precision == TRM_PRECISION_FP32;
-}
-
-trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
-                              trm_error *err) {
-    trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
-    trmi_links *links = trmi_arena_alloc(&p->arena, sizeof *links);
-    if (own == NULL || links == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
-    *own = *mesh;
-    *links = p->links;
-    links->mesh = own;
-    bool given = p->links.flops > 0;
-    double flop = given ? 1 / p->links.flops : p->costs.flop, byte = p->links.bytes > 0 ? 1 / p->links.bytes : p->costs.byte;
-    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
-    const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
-                                     .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .overhead = p->links.overhead,
-                                     .wire = trmi_wire_part(p->model.parallel.wire),
-                                     .update = links->update.count > 0 ? &links->update : NULL,
-                                     .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
-    return trmi_space_create(graph, mesh, &costs, p->given, out, err);
 }
 
 static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontier, trm_error *err) {
@@ -174,7 +31,7 @@ static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontie
         TRMI_TRY(trmi_space_choice(m->space, p->given, &own, err));
         given = &own;
     }
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p), .frontier = frontier, .own = given};
+    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p), .frontier = frontier, .own = given, .take = m->taken};
     return trmi_search(m->space, &options, &p->arena, &m->found, err);
 }
 
@@ -309,7 +166,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     int threads, together;
     settle_threads(p, &threads, &together);
     p->probe = (trmi_probe){.comm = o->comm, .graph = p->graph, .backend = p->model.backend, .tuning_file = p->model.tuning_file,
-                            .threads = threads, .cores = p->probe.cores, .optimizer = p->model.optimizer, .load = 1};
+                            .threads = threads, .cores = p->probe.cores, .optimizer = p->model.optimizer, .load = 1,
+                            .whole = p->whole, .whole_options = &p->whole_options, .limit = o->memory_bytes};
     const trmi_costs_options options = {.probe = o->no_measure || p->links.flops > 0 ? NULL : &p->probe, .refresh = o->refresh,
                                         .backend = p->model.backend, .tuning_file = p->model.tuning_file, .threads = threads,
                                         .together = together, .ranks = o->comm != NULL ? trm_comm_size(o->comm) : 1};
@@ -352,14 +210,20 @@ static trm_status settle(trm_planner *p, trm_error *err) {
 
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
+static trm_status list_others(trm_planner *p, trm_error *err) {
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
+    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err) : TRM_OK;
+}
+
 /* Other plans to try; what they use is measured too, and they are judged by it. As they will run twice, with time between, all that
  * was measured is measured a second time: a machine that others disturb is not the same for long. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
-    int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES, news = 0;
-    for (int round = 0; round < 3 && wanted > 0; round++) {
+    int32_t news = 0;
+    for (int round = 0; round < 3 && p->options.others > 0; round++) {
         p->costs.look = round > 0 && p->costs.refresh;
         const trmi_planned_mesh *m = trmi_planner_best(p);
-        TRMI_TRY(trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err));
+        TRMI_TRY(list_others(p, err));
         for (int32_t i = 0; p->costs.probe != NULL && i < p->others_count; i++) {
             TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &p->others[i].choice, &news, err));
         }
@@ -372,8 +236,7 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
         news = 0;
         TRMI_TRY(search(p, err));
     }
-    const trmi_planned_mesh *m = trmi_planner_best(p); /* by the costs that count in the end */
-    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err) : TRM_OK;
+    return list_others(p, err); /* by the costs that count in the end */
 }
 
 /* Everything that the ranks do together; the others are released whatever happens. */
@@ -381,7 +244,14 @@ static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     settle_factor(p);
     TRMI_TRY(search(p, err));
-    return find_others(p, err);
+    TRMI_TRY(find_others(p, err));
+    TRMI_TRY(trmi_planner_try(p, err));
+    const trmi_planned_mesh *m = trmi_planner_best(p);
+    if (m->taken == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(search_mesh(p, &p->meshes[p->best], !p->options.no_frontier, err)); /* runners-up and prices beside what is taken */
+    return list_others(p, err);
 }
 
 static trm_status finish(trm_planner *p, trm_error *err) {
@@ -390,6 +260,18 @@ static trm_status finish(trm_planner *p, trm_error *err) {
     }
     compile_best(p);
     return trmi_planner_best(p)->found.infeasible ? trmi_planner_find_way_out(p, err) : TRM_OK;
+}
+
+/* What plans are compiled, and run, with. */
+static trm_status settle_whole(trm_planner *p, trm_error *err) {
+    const trm_model_options *m = &p->model;
+    int threads, together;
+    settle_threads(p, &threads, &together);
+    p->whole_options = (trm_exec_options){
+        .optimizer = m->optimizer, .backend = m->backend, .precision = m->precision, .threads = threads, .seed = 1, .no_fusion = m->no_fusion,
+        .tuning_file = m->tuning_file, .accumulate = m->accumulate, .loss_scale = m->loss_scale,
+        .parallel = {.shard_optimizer = true, .wire = m->parallel.wire, .sync_batch_norm = m->parallel.sync_batch_norm}};
+    return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,
@@ -406,6 +288,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     status = status == TRM_OK ? settle(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
     p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
+    status = status == TRM_OK ? settle_whole(p, err) : status;
     if (status != TRM_OK) { /* the same on all ranks */
         trm_planner_destroy(p);
         return status;
@@ -413,7 +296,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     if (!leads) {
         int together;
         p->probe = (trmi_probe){.comm = options->comm, .graph = p->graph, .backend = model->backend,
-                                .tuning_file = model->tuning_file, .cores = p->probe.cores, .optimizer = model->optimizer};
+                                .tuning_file = model->tuning_file, .cores = p->probe.cores, .optimizer = model->optimizer,
+                                .whole = p->whole, .whole_options = &p->whole_options, .limit = options->memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_probe_serve(&p->probe, err);
         trm_planner_destroy(p);
@@ -445,6 +329,8 @@ void trm_planner_destroy(trm_planner *p) {
     }
     trmi_shard_plan_destroy(p->given);
     trm_graph_destroy(p->graph);
+    trm_graph_destroy(p->whole);
+    trmi_trial_free(&p->trial);
     trmi_costs_close(&p->costs);
     trmi_probe_close(&p->probe);
     trm_string_free(p->links_text);
@@ -472,89 +358,9 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->search_seconds = p->search_seconds;
     out->total_seconds = p->total_seconds;
     out->data_parallel_seconds = m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
+    out->tried = p->trial.turns > 0 ? p->trial.count : 0;
+    out->tried_within = out->tried > 0 ? p->trial.list[out->tried - 1].predicted / p->trial.list[0].predicted - 1 : 0;
     out->meshes = p->meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
-}
-
-/* ---- plans as files --------------------------------------------------------------------------------------------- */
-
-typedef struct ranked {
-    const trmi_candidate *candidate;
-    const trmi_space *space;
-} ranked;
-
-static int by_step(const void *a, const void *b) {
-    double x = ((const ranked *)a)->candidate->measure.step, y = ((const ranked *)b)->candidate->measure.step;
-    return (x > y) - (x < y);
-}
-
-static bool apart(const ranked *list, int32_t count, const ranked *from) {
-    for (int32_t i = 0; i < count; i++) {
-        if (fabs(list[i].candidate->measure.step / from->candidate->measure.step - 1) < 0.03) {
-            return false;
-        }
-    }
-    return true;
-}
-
-char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
-    ranked list[3 * TRMI_CANDIDATES + 1];
-    int32_t count = 0;
-    list[count++] = (ranked){&m->found.best, m->space};
-    for (int32_t i = 0; i < m->found.baselines_count; i++) {
-        list[count++] = (ranked){&m->found.baselines[i], m->space};
-    }
-    for (int32_t i = 0; i < p->meshes_count && count < TRMI_CANDIDATES; i++) {
-        if (i != p->best) {
-            list[count++] = (ranked){&p->meshes[i].found.best, p->meshes[i].space};
-        }
-    }
-    for (int32_t i = 0; i < m->found.frontier_count && count < 2 * TRMI_CANDIDATES; i++) {
-        const ranked point = {&m->found.frontier[i], m->space};
-        if (apart(list, count, &point)) { /* neighbours on the curve are alike: runs cannot tell them apart */
-            list[count++] = point;
-        }
-    }
-    for (int32_t i = 0; i < p->others_count; i++) {
-        list[count++] = (ranked){&p->others[i], m->space};
-    }
-    int32_t kept = 1;
-    for (int32_t i = 1; i < count; i++) { /* each plan once */
-        bool known = false;
-        for (int32_t k = 0; k < kept && !known; k++) {
-            known = list[k].space == list[i].space &&
-                    trmi_choice_equal(&list[k].candidate->choice, &list[i].candidate->choice, list[i].space);
-        }
-        if (!known) {
-            list[kept++] = list[i];
-        }
-    }
-    qsort(list + 1, (size_t)kept - 1, sizeof *list, by_step);
-    trmi_shard_plan *plan;
-    trm_error ignored;
-    if (index < 0 || index >= kept ||
-        trmi_space_plan(list[index].space, &list[index].candidate->choice, &plan, &ignored) != TRM_OK) {
-        return NULL;
-    }
-    const trmi_candidate *c = list[index].candidate;
-    if (about != NULL) {
-        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name, .step_seconds = c->measure.step};
-        if (trmi_planner_compiled(p, list[index].space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
-            about->bytes = 0;
-        }
-    }
-    char *text = trmi_shard_plan_text(plan);
-    trmi_shard_plan_destroy(plan);
-    return text;
-}
-
-trm_status trm_planner_save(const trm_planner *p, const char *file, trm_error *err) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
-    trmi_shard_plan *plan;
-    TRMI_TRY(trmi_space_plan(m->space, &m->found.best.choice, &plan, err));
-    trm_status status = trmi_shard_plan_save(plan, file, err);
-    trmi_shard_plan_destroy(plan);
-    return status;
 }

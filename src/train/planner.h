@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "exec/search_costs.h"
+#include "exec/trial.h"
 #include "plan/links.h"
 #include "plan/search.h"
 
@@ -19,7 +20,9 @@ typedef struct trmi_planned_mesh {
     trmi_mesh mesh;
     trmi_space *space;
     trmi_found found;
+    const trmi_choice *taken; /* by running; NULL: the search's best. In the planner's arena */
 } trmi_planned_mesh;
+
 
 typedef struct trmi_flip {
     const char *what;  /* "bandwidth", "batch", "classes" */
@@ -50,6 +53,9 @@ struct trm_planner {
     int64_t classes; /* of the classifier; 0: there is none */
     int32_t slots;
     trm_graph *graph; /* of training, whole */
+    trm_graph *whole; /* before it was differentiated, ... */
+    trm_exec_options whole_options; /* ... and how it would be trained */
+    trmi_trial trial; /* plans that predictions could not tell apart */
     trmi_shard_plan *given;
     trmi_planned_mesh *meshes;
     int32_t meshes_count, best, rounds;
@@ -70,6 +76,8 @@ static inline double trmi_planner_limit(const trm_planner *p) {
     double limit = (double)p->options.memory_bytes;
     return limit > 0 && limit > p->beyond + 1 ? limit - p->beyond : limit > 0 ? 1 : 0;
 }
+/* The model and its loss for a global batch of `batch`, as the user has written it, with `classes` classes (0 = as they are). */
+trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_node *loss, trm_error *err);
 /* The whole training graph of a global batch of `batch`, with `classes` classes (0 = as they are). */
 trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_error *err);
 /* planner_classes.c: of the last linear operator of a forward graph; 0: there is none. And with another number of them. */
@@ -82,6 +90,8 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                               trm_error *err);
 /* "data parallel", "n", "n:98% k:2%": the cuts of a plan by work. */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text, size_t size);
+/* planner_plans.c: runs the plans that predictions cannot tell apart: sets the best mesh, and what is taken of it. */
+trm_status trmi_planner_try(trm_planner *p, trm_error *err);
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 

@@ -222,6 +222,26 @@ static void tell_limit(report *r) {
     }
 }
 
+/* What predictions could not tell apart, as it ran. */
+static void tell_trial(report *r) {
+    const trmi_trial *t = &r->p->trial;
+    char a[24], b[24];
+    double resolution = 0;
+    if (t->turns == 0) {
+        return;
+    }
+    trmi_text_printf(&r->text, "chosen        by measurement among %d plans within %.1f %%%s:", (int)t->count,
+                     100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1), t->kept ? ", run earlier" : "");
+    for (int32_t i = 0; i < t->count; i++) {
+        const trmi_trial_plan *o = &t->list[i];
+        resolution = fmax(resolution, o->resolution);
+        trmi_text_printf(&r->text, "%s %s%s %s (%s predicted)", i > 0 ? "," : "", o->name, i == t->chosen ? ", this one," : "",
+                         time_text(o->measured, a), time_text(o->predicted, b));
+    }
+    trmi_text_printf(&r->text, "; %d turns, differences below %.1f %% are chance, and then data parallel is taken, or what was predicted "
+                     "the fastest\n", (int)t->turns, 100 * resolution);
+}
+
 static void tell_head(report *r) {
     trm_planner_info info;
     char a[24], b[24], c[24], d[24], plan[200];
@@ -239,6 +259,7 @@ static void tell_head(report *r) {
     trmi_text_printf(t, "step          %s predicted, %.4g samples/s; data parallel %s (%.2fx)\n",
                      time_text(info.step_seconds, a), info.samples_per_second, time_text(info.data_parallel_seconds, b),
                      info.data_parallel_seconds / info.step_seconds);
+    tell_trial(r);
     trmi_text_printf(t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
                      size_text(m->bytes, a), size_text(m->weight_bytes, b), size_text(m->gradient_bytes, c),
                      size_text(m->slot_bytes, d), size_text(m->kept_bytes, plan));
@@ -563,6 +584,24 @@ static void json_operators(report *r) {
     trmi_text_printf(t, "]");
 }
 
+static void json_trial(report *r) {
+    const trmi_trial *o = &r->p->trial;
+    trmi_text *t = &r->text;
+    string(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
+    trmi_text_printf(t, ",\"tried_turns\":%d,\"tried\":[", (int)o->turns);
+    for (int32_t i = 0; o->turns > 0 && i < o->count; i++) {
+        const trmi_trial_plan *p = &o->list[i];
+        trmi_text_printf(t, "%s{\"name\":", i > 0 ? "," : "");
+        trmi_text_json_string(t, p->name);
+        number(t, "predicted_seconds", p->predicted);
+        number(t, "measured_seconds", p->measured);
+        number(t, "behind", p->behind);
+        number(t, "resolution", p->resolution);
+        trmi_text_printf(t, ",\"chosen\":%s}", i == o->chosen ? "true" : "false");
+    }
+    trmi_text_printf(t, "]");
+}
+
 static void json_lists(report *r) {
     trmi_text *t = &r->text;
     const trmi_found *f = &r->m->found;
@@ -650,6 +689,7 @@ static void tell_json(report *r) {
         number(t, "limit_bytes", trmi_planner_limit(r->p));
         trmi_text_printf(t, ",\"limit_exact\":%s", r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
     }
+    json_trial(r);
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[", (int)r->m->found.solves,
                      (long long)r->m->found.solution.branches);
     for (int i = 0; i < ASSUMPTIONS; i++) {

@@ -1,9 +1,10 @@
-/* A plan as it really runs: seconds a step on the ranks of a communicator. */
+/* Plans as they really run: seconds a step on the ranks of a communicator, one by itself or several in turns. */
 #include "train/planner.h"
 
 #include "base/error.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "exec/race.h"
 #include "train/model.h"
 
 #include <stdlib.h>
@@ -25,8 +26,15 @@ static void fill(trm_tensor *to, int64_t classes) {
     }
 }
 
-static trm_status build(const trm_model_options *model, int64_t batch, trm_inputs *inputs, trm_node *loss, trm_error *err) {
+/* The graph of the batches of all ranks together. */
+static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs, trm_node *loss, trm_error *err) {
+    trm_batch_field first;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err));
     TRMI_TRY(trm_dataset_check(model->data, err));
+    if (!trm_dataset_field(model->data, 0, &first)) {
+        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
+    }
+    int64_t batch = first.tensor.shape.dim[0] * ranks;
     while (inputs->count < TRM_MAX_BATCH_FIELDS && trm_dataset_field(model->data, inputs->count, &inputs->fields[inputs->count])) {
         inputs->fields[inputs->count++].tensor.shape.dim[0] = batch;
     }
@@ -34,6 +42,14 @@ static trm_status build(const trm_model_options *model, int64_t batch, trm_input
     trm_loss make = model->loss != NULL ? model->loss : trm_loss_softmax;
     *loss = make(inputs->graph, logits, inputs, model->loss_context);
     return trm_graph_check(inputs->graph, err);
+}
+
+static trm_exec_options options_of(const trm_model_options *model, trm_comm *comm, const char *plan, trm_node loss) {
+    return (trm_exec_options){.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
+                              .precision = model->precision, .threads = model->threads, .seed = 1,
+                              .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
+                              .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .shard_optimizer = true,
+                                           .wire = model->parallel.wire, .sync_batch_norm = model->parallel.sync_batch_norm}};
 }
 
 static int by_value(const void *a, const void *b) {
@@ -95,24 +111,14 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     trm_inputs *inputs = trmi_alloc(sizeof *inputs);
     trm_exec *exec = NULL;
     trm_node loss;
-    trm_batch_field first;
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
     }
-    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err);
-    if (status == TRM_OK && !trm_dataset_field(model->data, 0, &first)) {
-        status = TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
-    }
-    int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
-    status = status == TRM_OK ? build(model, first.tensor.shape.dim[0] * ranks, inputs, &loss, err) : status;
+    trm_status status = build(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
     if (status == TRM_OK) {
-        const trm_exec_options options = {.loss = loss, .optimizer = model->optimizer, .backend = model->backend,
-                                          .precision = model->precision, .threads = model->threads, .seed = 1,
-                                          .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
-                                          .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .shard_optimizer = true, .wire = model->parallel.wire,
-                                                       .sync_batch_norm = model->parallel.sync_batch_norm}};
+        const trm_exec_options options = options_of(model, comm, plan, loss);
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
@@ -147,4 +153,37 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);
     return status;
+}
+
+trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, const char *const *plans, int32_t count, int32_t steps,
+                               double seconds, trm_planner_comparison *out, trm_error *err) {
+    if (comm == NULL || count < 2 || count > TRM_COMPARED_PLANS || steps < 1) {
+        return TRMI_FAIL(err, TRM_INVALID, "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps", TRM_COMPARED_PLANS,
+                         (int)count, (int)steps);
+    }
+    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_node loss;
+    if (inputs == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
+    }
+    trmi_race_result result;
+    trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
+    if (status == TRM_OK) {
+        const trm_exec_options options = options_of(model, comm, NULL, loss);
+        trmi_race race = {.comm = comm, .graph = inputs->graph, .options = &options, .count = count, .steps = steps, .seconds = seconds};
+        for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
+            race.plans[i] = plans[i];
+        }
+        status = trmi_race_run(&race, &result, err);
+    }
+    trm_graph_destroy(inputs->graph);
+    trmi_free(inputs);
+    TRMI_TRY(status);
+    memset(out, 0, sizeof *out);
+    out->turns = result.turns;
+    for (int32_t i = 0; i < count && result.turns > 0; i++) {
+        out->seconds[i] = result.seconds[i];
+        out->ahead[i] = trmi_race_behind(&result, 0, i, &out->resolution[i]);
+    }
+    return TRM_OK;
 }

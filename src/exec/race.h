@@ -1,0 +1,39 @@
+/* exec/race.h: a few plans of one graph, run in turns on the ranks that would train them:
+ *
+ *      turn 0   A A A | B B B | C C C        all in the same minute, in every state that the machine is in
+ *      turn 1   C C C | B B B | A A A        steps of a turn: the first does not count
+ *
+ * so that what changes from minute to minute (caches that CPUs share, other jobs) is the same for all. */
+#ifndef TRMI_EXEC_RACE_H
+#define TRMI_EXEC_RACE_H
+
+#include "trireme/exec.h"
+
+enum { TRMI_RACE_PLANS = 8, TRMI_RACE_TURNS = 12 };
+
+typedef struct trmi_race {
+    trm_comm *comm;
+    const trm_graph *graph;        /* with a loss, as trm_exec_create takes it. Borrowed */
+    const trm_exec_options *options; /* of its executor; its plan, comm and files do not count. Borrowed */
+    const char *plans[TRMI_RACE_PLANS]; /* rank 0: texts of plan files; looked at there only */
+    int32_t count;      /* the same on all ranks */
+    int32_t steps;      /* of a turn, that count */
+    double seconds;     /* at most about so long, all turns together; one that would take longer is not begun, or broken off */
+    bool one_at_a_time; /* there is memory for one executor only: each is made anew in every turn */
+} trmi_race;
+
+typedef struct trmi_race_result {
+    int32_t turns; /* whole ones */
+    double seconds[TRMI_RACE_PLANS]; /* of a step, as the slowest rank has it: the median of the turns */
+    double took[TRMI_RACE_PLANS][TRMI_RACE_TURNS];
+} trmi_race_result;
+
+/* Collective; *out is the same on all ranks. Inputs are random, labels and keys in range; weights are a step's of next to nothing.
+ *   error  those of trm_exec_create and of peers, NOMEM */
+trm_status trmi_race_run(const trmi_race *race, trmi_race_result *out, trm_error *err);
+
+/* How much longer plan a takes than plan b: the median over the turns of its seconds over b's in the same turn, less 1. In
+ * *resolution (may be NULL): differences below it are chance, as far as the turns tell (twice the standard error of that median). */
+double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution);
+
+#endif
