@@ -71,15 +71,6 @@ train hosts mlp --classes 12 --batch-size 4 --epochs 2 --eval-every-epochs 1 --h
     --remote-shell "env HOST={}" --parallel-mode semi_auto_parallel --plan both
 alike hosts one 16 1e-5
 
-# samples cut over two names, the optimiser in slices, in both precisions: as whole, to the last digit
-for precision in fp32 mixed; do
-    for whole in "" --shard-optimizer; do
-        train "cut$whole.$precision" mlp --classes 12 --batch-size 4 --epochs 1 --hosts "a@127.0.0.1:2,b:2" --remote-shell "env HOST={}" \
-            --parallel-mode semi_auto_parallel --precision $precision $whole
-    done
-    alike cut--shard-optimizer.$precision cut.$precision 4 0
-done
-
 # two hosts, as far as name spaces are
 if ip netns add $a 2> /dev/null && ip netns add $b 2> /dev/null; then
     made=1
@@ -93,6 +84,11 @@ if ip netns add $a 2> /dev/null && ip netns add $b 2> /dev/null; then
     train searched mlp --classes 12 --batch-size 8 --epochs 2 --eval-every-epochs 1 --hosts "$a@10.81.0.1:1,$b:1" \
         --remote-shell "ip netns exec" --parallel-mode auto_parallel
     alike searched one 16 1e-5
+    for how in whole slices; do # of the optimiser: the same to the last digit
+        train $how mlp --classes 12 --batch-size 4 --epochs 1 --hosts "$a@10.81.0.1:2,$b:2" --remote-shell "ip netns exec" \
+            --parallel-mode semi_auto_parallel --precision mixed $([ $how = whole ] || echo --shard-optimizer)
+    done
+    alike slices whole 8 0
 else
     echo "part skipped: network name spaces cannot be made here"
 fi
