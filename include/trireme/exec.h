@@ -262,6 +262,7 @@ typedef struct trm_parallel_info {
     bool one_copy; /* of the parameters for all ranks: shard_optimizer, processes of one host */
     int32_t casts; /* of parameters to bfloat16 that are there once, too, and made behind the update */
     double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
+    int64_t still_bytes; /* of gradients that are zero whatever the batch, and do not travel */
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
 

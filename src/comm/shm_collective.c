@@ -62,6 +62,17 @@ static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_op *op) {
     return (*shm->reduce)[op->dtype - 1][op->reduce - 1];
 }
 
+/* `count` elements of the vectors, which have `length` in all. */
+static void sum_vectors(const trmi_shm *shm, const trmi_op *op, int64_t length, void *const *targets, int32_t target_count,
+                        const void *const *sources, int64_t count) {
+    trmi_reduction what = {op->dtype, op->reduce, op->divisor};
+    if (trmi_reduce_is_far(&what, shm->n, length)) {
+        trmi_reduce_far(&what, targets, target_count, sources, shm->n, count);
+    } else {
+        kernel_of(shm, op)(targets, target_count, sources, shm->n, count, op->divisor);
+    }
+}
+
 /* The part of every flow that is at hand: elements [start, start + limit) of each block. bases[src]
  * is src's vector, or its stage, where the parts lie packed (per destination: `limit` apart). */
 typedef struct window {
@@ -92,8 +103,7 @@ static void pull(trmi_shm *shm, const trmi_op *op, const window *w) {
             for (int32_t src = 0; src < shm->n; src++) {
                 shm->targets[src] = (void *)(uintptr_t)part_of(shm, op, src, &f, w);
             }
-            kernel_of(shm, op)(&target, 1, (const void *const *)shm->targets,
-                                                    shm->n, count, op->divisor);
+            sum_vectors(shm, op, op->total, &target, 1, (const void *const *)shm->targets, count);
         }
         return;
     }
@@ -119,12 +129,7 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
     for (int32_t t = 0; t < target_count; t++) {
         shm->targets[t] = (char *)shm->targets[t] + moved;
     }
-    trmi_reduction what = {op->dtype, op->reduce, op->divisor};
-    if (trmi_reduce_is_far(&what, shm->n, op->count)) {
-        trmi_reduce_far(&what, shm->targets, target_count, shm->sources, shm->n, count);
-    } else {
-        kernel_of(shm, op)(shm->targets, target_count, shm->sources, shm->n, count, op->divisor);
-    }
+    sum_vectors(shm, op, op->count, shm->targets, target_count, shm->sources, count);
 }
 
 /* sources[] and targets[] hold the vectors; sums this rank's slice of their first `count` elements.

@@ -362,8 +362,8 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     size_t blocks = (size_t)p->blocks + 1;
     p->items = trmi_alloc(params * sizeof *p->items);
     p->cut = trmi_alloc(params * sizeof *p->cut);
-    p->ranges = trmi_alloc(params * sizeof *p->ranges);
-    p->counts = trmi_alloc(params * (size_t)p->size * sizeof *p->counts);
+    p->ranges = trmi_alloc(TRMI_RANGES_MOST * params * sizeof *p->ranges);
+    p->counts = trmi_alloc(TRMI_RANGES_MOST * params * (size_t)p->size * sizeof *p->counts);
     p->step_end = trmi_alloc((size_t)(program->steps_count + 1) * sizeof *p->step_end);
     p->mine = trmi_alloc(blocks);
     p->everyones = trmi_alloc(blocks);

@@ -23,6 +23,7 @@
 typedef struct trmi_range {
     int64_t begin, count; /* float32 elements of PARAM and GRAD */
     int32_t ready_step;
+    bool still;      /* zero on all ranks: nothing travels (parallel_still.c) */
     int64_t *counts; /* [size] slices, with shard_optimizer */
     bool summed;     /* already, on every rank: nothing travels */
     trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
@@ -45,7 +46,7 @@ typedef struct trmi_parallel {
     trmi_bucket_item *items; /* one a parameter */
     trmi_bucket *cut;
     trmi_range *ranges;
-    int64_t *counts; /* [params * size], the ranges point into it */
+    int64_t *counts; /* [TRMI_RANGES_MOST * params * size], the ranges point into it */
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
     bool crowded;       /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
@@ -108,6 +109,10 @@ trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *er
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
 /* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are clipped by. */
 trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
+
+/* parallel_still.c: cuts what is zero on all ranks out of the ranges, TRMI_STILL_MOST times a parameter. */
+enum { TRMI_STILL_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_STILL_MOST };
+void trmi_parallel_cut_still(struct trm_exec *exec);
 
 /* parallel_run.c */
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);

@@ -250,6 +250,7 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     }
     fill_ranges(exec, count);
     add_group_ranges(exec);
+    trmi_parallel_cut_still(exec);
     if (o->shard_optimizer) {
         slice_all(exec);
     }

@@ -45,7 +45,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
                                1.0f / (float)exec->accumulate, exec->accumulated == 0);
     }
-    if (range->summed) {
+    if (range->summed || range->still) {
         return TRM_OK;
     }
     if (p->wire != NULL) {

@@ -96,7 +96,6 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
                                .size = p->size,
                                .one_copy = p->common,
                                .casts = p->common ? p->casts_count : 0,
-                               .buckets = p->ranges_count,
                                .alpha = p->alpha,
                                .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,
                                .exposed_seconds = p->exposed_seconds,
@@ -104,6 +103,11 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
                                .predicted_end_seconds = p->predicted_end,
                                .backward_end_seconds = p->backward_end};
     for (int32_t i = 0; i < p->ranges_count; i++) {
+        if (p->ranges[i].still) {
+            out->still_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            continue;
+        }
+        out->buckets++;
         out->bytes += p->ranges[i].count * (int64_t)trm_dtype_bytes(p->options.wire);
     }
 }
