@@ -107,7 +107,7 @@ wrong "--evaluator needs --output" --ps 1 --evaluator
 wrong "--mode is of jobs with parameter servers: give --ps N too" --mode sync
 wrong "--export-best is of jobs" --export-best npz
 wrong "--early-stop: with parameter servers give --steps" --ps 1 --early-stop 2
-wrong "--init: with parameter servers values begin" --ps 1 --init x
+wrong "--init x: nothing is there" --ps 1 --init x
 wrong "--accumulate: with parameter servers each batch" --ps 1 --accumulate 2
 wrong "neither a worker nor a chief" --job_name=ps --ps_hosts=127.0.0.1:1
 wrong "--task_index without --job_name" --task_index 1

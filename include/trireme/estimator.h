@@ -89,6 +89,9 @@ typedef struct trm_ps_strategy {
 /* NPURunConfig of guide 000; zero means its default. */
 typedef struct trm_run_config {
     const char *model_dir;          /* one directory that all roles share; NULL = nothing is saved */
+    /* A checkpoint's directory or a .safetensors file that all roles reach: with servers a new job begins with its weights
+     * instead of initial values (they must stay until it ends). NULL = none */
+    const char *warm_start_from;
     const trm_cluster *cluster;     /* who this process is; NULL = local. Borrowed */
     const trm_ps_strategy *distribute; /* needed where there are servers; copied */
     const void *token;              /* 32 bytes, the job's secret, where roles are on several hosts */

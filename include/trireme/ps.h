@@ -52,6 +52,7 @@ typedef struct trm_ps_server_options {
     bool sum_gradients;     /* SYNC: instead of their mean */
     bool staleness_aware;   /* not SYNC: the learning rate of a push is divided by 1 + the updates since its rows were read
                                (Zhang et al. 2016), so that k workers move as far as one: for large dense networks */
+    trm_ps_source initial;  /* pure, and the same in every life of the server: what nobody has pushed to begins so */
     double worker_timeout_seconds; /* a silent worker is no longer waited for; 0 = 60 */
     const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
 } trm_ps_server_options;

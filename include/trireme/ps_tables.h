@@ -97,6 +97,13 @@ typedef struct trm_placement {
     double begin, end; /* BY_SIZE: this variable's share of all bytes, within [0, 1] */
 } trm_placement;
 
+/* Where rows begin, instead of at their table's initialiser: a warm start. */
+typedef struct trm_ps_source {
+    /* Row `key` of `table` into values[width]; false: it has none. NULL: no table has any.   thread any */
+    bool (*read)(void *context, const char *table, uint64_t key, int32_t width, float *values);
+    void *context;
+} trm_ps_source;
+
 enum { TRM_STALENESS_NONE = -1 };
 #define TRM_STALENESS_ANY INT32_MAX /* no bound; of a job: only those of its tables */
 

@@ -251,6 +251,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
         return status;
     }
     const trm_run_config config = {.model_dir = o->output,
+                                   .warm_start_from = o->init,
                                    .cluster = r->cluster,
                                    .distribute = &strategy,
                                    .token = r->has_token ? r->token : NULL,

@@ -43,7 +43,6 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
         const char *name, *instead;
     } names[] = {{"sink", "each step is reported (iterations_per_loop is 1)"},
                  {"early-stop", "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
-                 {"init", "values begin on the servers, from --seed: begin without it, or continue a job with --resume"},
                  {"metrics", "each process prints its own: --json, and --tensorboard"},
                  {"histogram-epochs", "there are no histograms: parameters are on the servers"},
                  {"loss-scale", "gradients are float32 where they are added"},
@@ -66,6 +65,9 @@ static trm_status check_launch(const app_context *app, trm_error *err) {
     trm_ps_strategy ignored;
     if (o->evaluator && o->output == NULL) {
         return app_fail(err, TRM_INVALID, "--evaluator needs --output: it evaluates the checkpoints there");
+    }
+    if (o->init != NULL && stat(o->init, &info) != 0) {
+        return app_fail(err, TRM_INVALID, "--init %.200s: nothing is there", o->init);
     }
     trm_status status = app_check_strategy(o, &ignored, err);
     if (status != TRM_OK || o->output == NULL || o->resume) {

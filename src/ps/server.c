@@ -58,6 +58,7 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
     trmi_row_table_place place = {
         .shards = (uint32_t)o->servers * server->shards,
         .spill_folder = o->spill_folder == NULL ? NULL : server->spill_folder,
+        .initial = o->initial,
         .spill_bytes = o->spill_bytes == 0 ? 0 : o->spill_bytes / server->shards};
     runner->server = server;
     TRMI_TRY(

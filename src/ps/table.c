@@ -177,6 +177,7 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     table->options = checked;
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
+    table->initial = place->initial;
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.rule];
@@ -287,7 +288,7 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
     const trm_table_options *o = &table->options;
     trm_status status = read_spilled(table, key, err);
     if (status == TRM_END) {
-        trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
+        trmi_row_table_initial(table, key);
         table->kernels->store[o->dtype](table->values, o->width, 0, table->record);
         table->stats.read_misses++;
         status = TRM_OK;

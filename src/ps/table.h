@@ -44,6 +44,7 @@ typedef struct trmi_row_table {
     const trmi_lookup *lookup;
     void (*apply)(float *w, float *slots, const float *g, int32_t width,
                   const trmi_apply_args *args); /* of this table's rule */
+    trm_ps_source initial;
     bool special;                               /* rows need more than `apply` */
     int64_t rows_max;                           /* of this shard, by the cap; INT64_MAX = none */
 
@@ -69,6 +70,7 @@ typedef struct trmi_row_table_place {
     uint32_t shards;          /* of the whole job; caps and capacities are divided by it */
     const char *spill_folder; /* NULL = none */
     int64_t spill_bytes;      /* 0 = no limit */
+    trm_ps_source initial;
 } trmi_row_table_place;
 
 /* Checks options and fills in their defaults.   errors  INVALID */
@@ -122,6 +124,14 @@ static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
         trmi_row_table_save_first(table, record);
     }
     header->generation = table->generation;
+}
+/* What a row of this key begins with: in table->values. */
+static inline void trmi_row_table_initial(trmi_row_table *table, uint64_t key) {
+    const trm_table_options *o = &table->options;
+    if (table->initial.read == NULL ||
+        !table->initial.read(table->initial.context, table->name, key, o->width, table->values)) {
+        trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
+    }
 }
 /* A record for a new row, its contents undefined, making room within the budget and the cap; NULL
  * if there is none. */

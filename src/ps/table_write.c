@@ -301,7 +301,7 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         return NULL;
     }
     memset(record, 0, table->layout.record_bytes);
-    trmi_row_init_values(&o->init, o->seed, key, o->width, table->values);
+    trmi_row_table_initial(table, key);
     table->kernels->store[o->dtype](table->values, o->width, 0, record);
     bool sums = o->optimizer.rule == TRM_ROW_ADAGRAD ||
                 o->optimizer.rule == TRM_ROW_ROWWISE_ADAGRAD || o->optimizer.rule == TRM_ROW_FTRL;

@@ -206,6 +206,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
     TRMI_TRY(trmi_estimator_precision(c, &precision, err));
     TRMI_TRY(copy_text(e, &c->model_dir, err));
     TRMI_TRY(copy_text(e, &c->precision_mode, err));
+    TRMI_TRY(copy_text(e, &c->warm_start_from, err));
     TRMI_TRY(copy_text(e, &e->strategy.folder, err));
     TRMI_TRY(copy_text(e, &e->strategy.spill_folder, err));
     place(e);

@@ -2,6 +2,7 @@
 #include "train/estimator.h"
 
 #include "train/model.h"
+#include "train/warm_start.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -17,16 +18,36 @@ enum { LEASES = 10, LEASE_MAX = 64 }; /* a worker an epoch, so that a slow one d
 
 /* ---- a server ------------------------------------------------------------------------------------ */
 
+/* To its end. */
+static trm_status serve(const trm_estimator *e, const trm_ps_server_options *options, trm_error *err) {
+    trm_ps_server *server;
+    TRMI_TRY(trm_ps_server_start(options, &server, err));
+    trmi_estimator_say(e, "ps %d of %d serves at %s", options->server, e->servers, trm_ps_server_address(server));
+    trm_status status = TRM_TIMEOUT;
+    /* Told to end, it lets the chief save first, if there is one. */
+    for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
+        status = trm_ps_server_wait(server, 0.1);
+        patience -= trmi_estimator_stopped(e) ? 0.1 : 0;
+    }
+    trm_ps_server_stop(server);
+    if (status == TRM_TIMEOUT) {
+        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before the job had ended");
+    }
+    trmi_estimator_say(e, "ps %d ends: the job is over", options->server);
+    return TRM_OK;
+}
+
 trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
     const trm_cluster *cluster = e->config.cluster;
     int32_t index = trm_cluster_get(cluster)->task_index;
     char folder[4096];
-    trm_ps_server *server;
+    trmi_warm_start *warm;
     trmi_estimator_ps_folder(e, folder, sizeof folder);
     if (folder[0] != '\0') {
         TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     }
+    TRMI_TRY(trmi_warm_start_of_job(e, folder, &warm, err));
     const trm_ps_server_options options = {
         .server = index,
         .servers = e->servers,
@@ -41,22 +62,12 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .staleness = s->staleness,
         .backup_workers = s->backup_workers,
         .staleness_aware = s->staleness_aware,
+        .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
         .worker_timeout_seconds = s->timeout_seconds / 2,
         .token = e->config.token};
-    TRMI_TRY(trm_ps_server_start(&options, &server, err));
-    trmi_estimator_say(e, "ps %d of %d serves at %s", index, e->servers, trm_ps_server_address(server));
-    trm_status status = TRM_TIMEOUT;
-    /* Told to end, it lets the chief save first, if there is one. */
-    for (double patience = 8; status == TRM_TIMEOUT && patience > 0;) {
-        status = trm_ps_server_wait(server, 0.1);
-        patience -= trmi_estimator_stopped(e) ? 0.1 : 0;
-    }
-    trm_ps_server_stop(server);
-    if (status == TRM_TIMEOUT) {
-        return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request before the job had ended");
-    }
-    trmi_estimator_say(e, "ps %d ends: the job is over", index);
-    return TRM_OK;
+    trm_status status = serve(e, &options, err);
+    trmi_warm_start_close(warm);
+    return status;
 }
 
 /* ---- joining --------------------------------------------------------------------------------------- */
@@ -194,6 +205,21 @@ static void restore_states(const trainer *t) {
     }
 }
 
+/* A new job: the file fits, and running statistics begin with it, too. */
+static trm_status begin_warm(const trainer *t, trm_error *err) {
+    const trm_run_config *c = &t->e->config;
+    trmi_warm_start *warm;
+    int32_t skipped;
+    uint64_t step;
+    if (c->warm_start_from == NULL || trm_model_global_step(t->model) > 0 || trmi_job_read(t->e, &step) != TRMI_JOB_NONE) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_warm_start_open(c->warm_start_from, &warm, err));
+    trm_status status = trmi_warm_start_check(warm, t->model, err);
+    trmi_warm_start_close(warm);
+    return status == TRM_OK ? trm_model_load(t->model, c->warm_start_from, true, &skipped, err) : status;
+}
+
 static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
     trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
@@ -261,6 +287,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     TRMI_TRY(status);
     TRMI_TRY(meet_others(t, err));
     TRMI_TRY(build_model(t, err));
+    TRMI_TRY(begin_warm(t, err));
     if (e->is_chief || trmi_duty_is_shared(e)) {
         restore_states(t);
     }
