@@ -11,6 +11,8 @@ for what in "allreduce fp16 mean" "reduce int64 prod" "reducescatter bf16 max" "
     "$trireme" bench comm -n 2 --op "$1" --dtype "$2" --redop "$3" --sizes 6K --json > comm.json || fail "bench comm $what"
     grep -q "\"op\":\"$1\",\"dtype\":\"$2\",\"redop\":\"$redop\".*\"wrong\":0" comm.json || fail "bench comm $what: $(cat comm.json)"
 done
+# vectors in blocks have at least an element a rank
+expect 0 '"bytes":8,' bench comm -n 2 --op allgather --sizes 4 --json
 # a missed gate is 1, as the ranks say it (run, the launcher, says 2 for any failing child); wrong use stays 2
 expect 1 "gate missed (--min-busbw): 2 of 2 sizes are below 1e+05 GB/s" bench comm -n 2 --sizes 1K,4 --min-busbw 100000
 expect 1 '"name":"min-busbw","at_least":100000,"sizes":1,"missed":1,"passed":false' bench comm -n 2 --sizes 1K --min-busbw 100000 --json

@@ -257,7 +257,7 @@ typedef struct trm_comm_bench_result {
     int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */
 } trm_comm_bench_result;
 
-/* Measures one size. Collective; the result is the same on every rank. */
+/* Measures one size, at least an element a rank where ranks have blocks of the vector. Collective; the result is the same on every rank. */
 TRM_API TRM_MUST_USE trm_status trm_comm_bench(trm_comm *comm, int64_t bytes,
                                                const trm_comm_bench_options *options,
                                                trm_comm_bench_result *result, trm_error *err);

@@ -55,6 +55,10 @@ static trm_status set_flag(app_context *app, const translation *t, trm_error *er
                         t->option);
     }
     trm_status status = trm_context_set(app->context, t->option, value, &why);
+    if (status == TRM_INVALID && strcmp(t->flag, "bucket") == 0) { /* it knows the value in other words */
+        return app_fail(err, status, "--bucket '%.60s': auto, off, megabytes, or ascending numbers of gradients (3,7) expected",
+                        app->o.bucket);
+    }
     return status == TRM_OK ? TRM_OK : app_fail(err, status, "--%s: %.180s", t->flag, why.message);
 }
 

@@ -220,6 +220,15 @@ bool app_given(const app_parsed *parsed, const char *name) {
     return false;
 }
 
+const app_flag *app_given_optional(const app_parsed *parsed) {
+    for (int i = 0; i < parsed->given_count; i++) {
+        if (parsed->given[i]->kind == APP_OPTIONAL) {
+            return parsed->given[i];
+        }
+    }
+    return NULL;
+}
+
 /* The flag at argv[*at]; moves *at past its value. */
 static trm_status take_flag(const app_group *const *groups, const char *label, int argc, char **argv,
                             int *at, void *options, app_parsed *out, trm_error *err) {

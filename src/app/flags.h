@@ -53,6 +53,8 @@ typedef struct app_parsed {
 TRM_MUST_USE trm_status app_parse(const app_group *const *groups, const char *label, int argc,
                                   char **argv, void *options, app_parsed *out, trm_error *err);
 bool app_given(const app_parsed *parsed, const char *name);
+/* One that may stand without a value and stood so, perhaps, or NULL. */
+const app_flag *app_given_optional(const app_parsed *parsed);
 /* The word of `words` nearest to `word`, NULL when none is near. */
 const char *app_nearest(const char *word, const char *const *words, int count);
 /* Writes an error record as the library does. */

@@ -59,8 +59,10 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
         return app_fail(err, TRM_INVALID, "trireme %s: the program stands behind --, as in: %s", c->name, c->example);
     }
     if (count > c->arguments_max) {
-        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many", c->name,
-                        app->parsed.arguments[c->arguments_max]);
+        const app_flag *flag = app_given_optional(&app->parsed);
+        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many%s%s%s%s", c->name,
+                        app->parsed.arguments[c->arguments_max], flag != NULL ? "; behind --" : "",
+                        flag != NULL ? flag->name : "", flag != NULL ? " may stand " : "", flag != NULL ? flag->value : "");
     }
     if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {
         return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);

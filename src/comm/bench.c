@@ -418,6 +418,7 @@ trm_status trm_comm_bench(trm_comm *comm, int64_t bytes, const trm_comm_bench_op
     b.reduces = o->kind == TRM_ALLREDUCE || o->kind == TRM_REDUCE || o->kind == TRM_REDUCE_SCATTER;
     b.whole = o->dtype >= TRM_INT8;
     b.count = bytes / element / (blocked ? n : 1);
+    b.count = blocked && bytes > 0 ? trmi_max_i64(1, b.count) : b.count; /* a block of nothing is no measurement */
     b.vector = b.count * (blocked ? n : 1);
     b.op = (trm_collective){.kind = o->kind, .count = b.count, .dtype = o->dtype,
                             .reduce = b.reduces ? o->reduce : TRM_REDUCE_NONE, .tag = "bench"};
