@@ -44,7 +44,7 @@ static void gather_in_table(const trmi_bench *b, const uint64_t *places) {
         if (i + DISTANCE < b->batch) {
             uint64_t place = trmi_key_hash(places[i + DISTANCE]);
             const trmi_directory_entry *page = trmi_rows_entry(rows, place);
-            uint64_t lines = page->buckets * rows->bucket_bytes / 64;
+            uint64_t lines = page->places * (uint64_t)rows->stride / 64;
             const char *at = page->base + 64 * ((place & UINT32_MAX) * lines >> 32);
             __builtin_prefetch(at);
             line[(uint64_t)(i + DISTANCE) % (2 * DISTANCE)] = at;

@@ -225,15 +225,12 @@ static trm_status each_of_shard(trmi_row_table *table, trm_ps_see_row see, void 
                                 float *values, float *slots) {
     for (uint32_t p = 0; p < table->rows.page_count; p++) {
         const trmi_rows_page *page = &table->rows.pages[p];
-        for (uint32_t b = 0; b < page->buckets; b++) {
-            char *records[TRMI_BUCKET_SLOTS];
-            int count = trmi_rows_bucket(&table->rows, page, b, records);
-            for (int i = 0; i < count; i++) {
-                uint64_t key = trmi_row_header_of(&table->layout, records[i])->key;
-                trm_row_info info;
-                if (trmi_row_table_peek(table, key, &info, values, slots)) {
-                    TRMI_TRY(see(context, &info, values, slots));
-                }
+        for (uint32_t i = 0; i < page->places; i++) {
+            char *record = trmi_rows_at(&table->rows, page, i);
+            trm_row_info info;
+            if (record != NULL &&
+                trmi_row_table_peek(table, trmi_row_header_of(&table->layout, record)->key, &info, values, slots)) {
+                TRMI_TRY(see(context, &info, values, slots));
             }
         }
     }

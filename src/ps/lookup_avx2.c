@@ -1,4 +1,4 @@
-/* Batched lookup with two comparisons a bucket. */
+/* Batched lookup for AVX2. */
 #if defined(__AVX2__)
 #include "ps/lookup_loop.h"
 

@@ -1,4 +1,4 @@
-/* Batched lookup with one comparison a bucket. */
+/* Batched lookup, eight homes at a time. */
 #if defined(__AVX512F__)
 #include "ps/lookup_loop.h"
 

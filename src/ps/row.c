@@ -20,6 +20,11 @@ static int32_t slots_of_rule(trm_row_rule rule, int32_t width) {
     return 0;
 }
 
+/* A record of up to 64 bytes lies in one line; values of whole lines begin with a line. */
+static int64_t stride_of(int64_t bytes, int64_t value_bytes) {
+    return trmi_round_up(bytes, bytes <= 64 || value_bytes % 64 == 0 ? 64 : 32);
+}
+
 void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out) {
     int64_t value_bytes = (int64_t)trm_dtype_bytes(options->dtype) * options->width;
     int32_t slot_count = slots_of_rule(options->optimizer.rule, options->width);
@@ -33,7 +38,8 @@ void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out
                              .slot_offset = (uint32_t)slot_offset,
                              .header_offset = (uint32_t)header_offset,
                              .record_bytes = (uint32_t)record_bytes,
-                             .stride = (uint32_t)trmi_round_up(record_bytes, 64)};
+                             .guide_offset = (uint32_t)record_bytes,
+                             .stride = (uint32_t)stride_of(record_bytes + (int64_t)sizeof(uint64_t), value_bytes)};
 }
 
 /* Element i of row `key` is element key * width + i of an array: four numbers a block. */

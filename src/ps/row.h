@@ -1,9 +1,9 @@
 /* ps/row.h: one row in memory, and the words that the files of this room share.
  *
- *   record   | values | pad | slots (float32) | pad | header |   padded to a stride of 64 bytes
- *              64-byte aligned: a read of 16 floats touches one line
+ *   record   | values | pad | slots (float32) | pad | header | guide (ps/rows.h) |   padded to a stride
+ *              64-byte aligned where values fill lines: a read of 16 floats touches one
  *
- * The record without the stride's padding is also what files hold. */
+ * The record up to the guide is also what files hold. */
 #ifndef TRMI_PS_ROW_H
 #define TRMI_PS_ROW_H
 
@@ -25,7 +25,7 @@ typedef struct trmi_row_layout {
     int32_t width;
     trm_dtype dtype;
     int32_t slot_count; /* floats */
-    uint32_t value_bytes, slot_offset, header_offset, record_bytes, stride;
+    uint32_t value_bytes, slot_offset, header_offset, record_bytes, guide_offset, stride;
 } trmi_row_layout;
 
 /* Fills the layout of rows of these options (already checked). */
@@ -39,7 +39,8 @@ static inline float *trmi_row_slots_of(const trmi_row_layout *layout, void *reco
 }
 
 /* The hash of a key, a bijection. Its bits are spent once each:
- *   63..52 virtual bucket (which shard)   51..32 directory, from the top   31..0 bucket in the page
+ *   63..52 virtual bucket (which shard)   51..32 directory, from the top   31..0 home in the page, from the top;
+ *   its guide tells keys apart by the lowest 7
  */
 static inline uint64_t trmi_key_hash(uint64_t key) {
     uint64_t z = key + 0x9E3779B97F4A7C15u;

@@ -5,48 +5,49 @@
 enum {
     PAGE_BYTES_MAX = 8 << 20,
     PAGE_BYTES_STEP = 2 << 20,
-    BUCKET_BYTES_AIM = 64 << 10,
-    DEPTH_MAX = 20 /* bits 51..32 of the hash; 31..0 choose the bucket */
+    FIRST_PLACES = 8, /* fewer when records are huge */
+    FIRST_BYTES = 64 << 10,
+    SHRINK_PLACES = 56,
+    DEPTH_MAX = 20 /* bits 51..32 of the hash; 31..0 choose the home */
 };
 
-static char *record_at(const trmi_rows *rows, const trmi_bucket *bucket, int slot) {
-    return (char *)(uintptr_t)bucket + TRMI_BUCKET_HEAD + (size_t)slot * rows->stride;
+static size_t page_bytes(const trmi_rows *rows, uint32_t places) {
+    return places * (size_t)rows->stride;
 }
 
-static size_t page_bytes(const trmi_rows *rows, uint32_t buckets) {
-    return buckets * rows->bucket_bytes;
+static uint32_t places_max(const trmi_rows *rows) {
+    return (uint32_t)trmi_max_i64(8, PAGE_BYTES_MAX / (int64_t)rows->stride);
 }
 
-static uint32_t buckets_max(const trmi_rows *rows) {
-    return (uint32_t)trmi_max_i64(8, PAGE_BYTES_MAX / (int64_t)rows->bucket_bytes);
+static uint32_t places_first(uint32_t stride) {
+    return (uint32_t)trmi_min_i64(FIRST_PLACES, trmi_max_i64(1, FIRST_BYTES / (int64_t)stride));
 }
 
 bool trmi_rows_init(trmi_rows *rows, trmi_account *account, const trmi_row_layout *layout) {
-    int64_t slots = BUCKET_BYTES_AIM / layout->stride;
-    slots = trmi_min_i64(TRMI_BUCKET_SLOTS, trmi_max_i64(1, slots));
+    uint32_t places = places_first(layout->stride);
     *rows = (trmi_rows){.account = account,
                         .stride = layout->stride,
-                        .slots = (uint32_t)slots,
-                        .bucket_bytes = TRMI_BUCKET_HEAD + (size_t)slots * layout->stride,
+                        .key_offset = layout->header_offset,
+                        .guide_offset = layout->guide_offset,
                         .page_capacity = 1};
     rows->directory = trmi_account_alloc(account, sizeof *rows->directory);
     rows->pages = trmi_account_alloc(account, sizeof *rows->pages);
-    char *base = trmi_account_alloc(account, page_bytes(rows, 1));
+    char *base = trmi_account_alloc(account, page_bytes(rows, places));
     if (rows->directory == NULL || rows->pages == NULL || base == NULL) {
-        trmi_account_free(account, base, page_bytes(rows, 1));
+        trmi_account_free(account, base, page_bytes(rows, places));
         trmi_rows_free(rows);
         return false;
     }
-    rows->pages[0] = (trmi_rows_page){.base = base, .buckets = 1};
+    rows->pages[0] = (trmi_rows_page){.base = base, .places = places};
     rows->page_count = 1;
-    rows->directory[0] = (trmi_directory_entry){.base = base, .buckets = 1};
+    rows->directory[0] = (trmi_directory_entry){.base = base, .places = places};
     return true;
 }
 
 void trmi_rows_free(trmi_rows *rows) {
     trmi_account *account = rows->account;
     for (uint32_t i = 0; i < rows->page_count; i++) {
-        trmi_account_free(account, rows->pages[i].base, page_bytes(rows, rows->pages[i].buckets));
+        trmi_account_free(account, rows->pages[i].base, page_bytes(rows, rows->pages[i].places));
     }
     trmi_account_free(account, rows->pages, rows->page_capacity * sizeof *rows->pages);
     trmi_account_free(account, rows->directory,
@@ -54,117 +55,205 @@ void trmi_rows_free(trmi_rows *rows) {
     *rows = (trmi_rows){.account = account};
 }
 
+/* ---- guides -------------------------------------------------------------------------------------
+ */
+
+static uint64_t guide_at(const trmi_rows *rows, const char *place) {
+    uint64_t guide;
+    memcpy(&guide, place + rows->guide_offset, sizeof guide);
+    return guide;
+}
+
+static void set_guide(const trmi_rows *rows, char *place, uint64_t guide) {
+    memcpy(place + rows->guide_offset, &guide, sizeof guide);
+}
+
+static bool is_taken(const trmi_rows *rows, const char *place) {
+    return (guide_at(rows, place) & TRMI_GUIDE_TAKEN) != 0;
+}
+
+static int64_t distance_of(uint64_t guide, int n) { return (int8_t)(guide >> (32 + 8 * n)); }
+
+static uint32_t tag_of(uint64_t guide, int n) { return guide >> 8 * n & 0x7F; }
+
+/* How far away keys may lie that the guide does not name: 0, 2, 4, .. 64 or all the reach. */
+static int64_t reach_of(uint64_t guide) {
+    int level = (int)((guide >> 7 & 1) | (guide >> 14 & 2) | (guide >> 21 & 4));
+    return level == 0 ? 0 : level == 7 ? TRMI_REACH : (int64_t)1 << level;
+}
+
+static uint64_t with_reach(uint64_t guide, int64_t distance) {
+    while (reach_of(guide) < distance) {
+        /* One level more: a carry through the three bits. */
+        guide ^= 1u << 7;
+        guide ^= (guide >> 7 & 1) == 0 ? 1u << 15 : 0;
+        guide ^= (guide >> 7 & 1) == 0 && (guide >> 15 & 1) == 0 ? 1u << 23 : 0;
+    }
+    return guide;
+}
+
+/* Notes that a key of this home lies elsewhere. */
+static uint64_t with_key(uint64_t guide, uint64_t hash, int64_t distance) {
+    for (int n = 0; n < TRMI_GUIDE_KEYS; n++) {
+        if (distance_of(guide, n) == 0) {
+            return guide | (hash & 0x7F) << 8 * n | (uint64_t)(uint8_t)distance << (32 + 8 * n);
+        }
+    }
+    return with_reach(guide, distance < 0 ? -distance : distance);
+}
+
+/* Takes that back; the last name fills the gap, because a search ends at the first one that looks right. What the
+ * guide does not name leaves no trace. */
+static uint64_t without_key(uint64_t guide, uint64_t hash, int64_t distance) {
+    int last = TRMI_GUIDE_KEYS - 1;
+    while (last >= 0 && distance_of(guide, last) == 0) {
+        last--;
+    }
+    for (int n = 0; n <= last; n++) {
+        if (distance_of(guide, n) == distance && tag_of(guide, n) == (hash & 0x7F)) {
+            uint64_t tag = tag_of(guide, last), far = (uint8_t)distance_of(guide, last);
+            guide &= ~((uint64_t)0x7F << 8 * n | (uint64_t)0xFF << (32 + 8 * n));
+            guide |= tag << 8 * n | far << (32 + 8 * n);
+            return guide & ~((uint64_t)0x7F << 8 * last | (uint64_t)0xFF << (32 + 8 * last));
+        }
+    }
+    return guide;
+}
+
 /* ---- finding ----------------------------------------------------------------------------------
  */
 
-static trmi_bucket *window_bucket(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
-                                  uint32_t probe) {
-    uint32_t at = trmi_rows_first(hash, page->buckets) + probe;
-    at = at >= page->buckets ? at - page->buckets : at;
-    return trmi_bucket_at(page->base, at, rows->bucket_bytes);
+static char *place_at(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
+    return page->base + (size_t)place * rows->stride;
 }
 
-static uint32_t window_of(const trmi_rows_page *page) {
-    return page->buckets < TRMI_WINDOW_BUCKETS ? page->buckets : TRMI_WINDOW_BUCKETS;
+static bool holds(const trmi_rows *rows, const char *place, uint64_t key) {
+    return trmi_place_holds(place, rows->key_offset, rows->guide_offset, key);
 }
 
 trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key) {
     return &rows->pages[trmi_rows_entry(rows, trmi_key_hash(key))->page];
 }
 
-static trmi_bucket *find(const trmi_rows *rows, uint64_t key, uint32_t *probe, int *slot) {
-    uint64_t hash = trmi_key_hash(key);
-    const trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-    uint32_t window = window_of(page);
-    for (*probe = 0; *probe < window; ++*probe) {
-        trmi_bucket *bucket = window_bucket(rows, page, hash, *probe);
-        for (unsigned left = bucket->used; left != 0; left &= left - 1) {
-            *slot = __builtin_ctz(left);
-            if (bucket->key[*slot] == key) {
-                return bucket;
-            }
-        }
-        if (bucket->passed == 0) {
-            break;
+/* How far the record of a key lies from its home; more than the reach if nowhere. */
+static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash, uint64_t key) {
+    const int64_t home = trmi_rows_home(hash, page->places), end = page->places;
+    const uint64_t guide = guide_at(rows, place_at(rows, page, home));
+    if (holds(rows, place_at(rows, page, home), key)) {
+        return 0;
+    }
+    for (int n = 0; n < TRMI_GUIDE_KEYS; n++) {
+        int64_t distance = distance_of(guide, n);
+        if (distance != 0 && tag_of(guide, n) == (hash & 0x7F) &&
+            holds(rows, place_at(rows, page, home + distance), key)) {
+            return distance;
         }
     }
-    return NULL;
+    for (int64_t d = 1, reach = reach_of(guide); d <= reach; d++) {
+        if (home + d < end && holds(rows, place_at(rows, page, home + d), key)) {
+            return d;
+        }
+        if (home >= d && holds(rows, place_at(rows, page, home - d), key)) {
+            return -d;
+        }
+    }
+    return TRMI_REACH + 1;
 }
 
 char *trmi_rows_find(const trmi_rows *rows, uint64_t key) {
-    uint32_t probe;
-    int slot;
-    trmi_bucket *bucket = find(rows, key, &probe, &slot);
-    return bucket == NULL ? NULL : record_at(rows, bucket, slot);
+    const uint64_t hash = trmi_key_hash(key);
+    const trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
+    const int64_t distance = find(rows, page, hash, key);
+    return distance > TRMI_REACH ? NULL : place_at(rows, page, trmi_rows_home(hash, page->places) + distance);
 }
 
-static int records_of(const trmi_rows *rows, const trmi_bucket *bucket, char **out) {
+char *trmi_rows_at(const trmi_rows *rows, const trmi_rows_page *page, uint32_t place) {
+    char *record = place_at(rows, page, place);
+    return is_taken(rows, record) ? record : NULL;
+}
+
+static int records_of(const trmi_rows *rows, const trmi_rows_page *page, int64_t first, int64_t end, char **out) {
     int count = 0;
-    for (unsigned left = bucket->used; left != 0; left &= left - 1) {
-        out[count++] = record_at(rows, bucket, __builtin_ctz(left));
+    for (int64_t i = trmi_max_i64(first, 0); i < trmi_min_i64(end, page->places); i++) {
+        out[count] = trmi_rows_at(rows, page, (uint32_t)i);
+        count += out[count] != NULL;
     }
     return count;
 }
 
 int trmi_rows_window(const trmi_rows *rows, uint64_t key, char **out) {
-    uint64_t hash = trmi_key_hash(key);
+    const uint64_t hash = trmi_key_hash(key);
     const trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-    int count = 0;
-    uint32_t window = window_of(page) < TRMI_SAMPLE_BUCKETS ? window_of(page) : TRMI_SAMPLE_BUCKETS;
-    for (uint32_t probe = 0; probe < window; probe++) {
-        count += records_of(rows, window_bucket(rows, page, hash, probe), out + count);
-    }
-    return count;
-}
-
-int trmi_rows_bucket(const trmi_rows *rows, const trmi_rows_page *page, uint32_t bucket,
-                     char **out) {
-    return records_of(rows, trmi_bucket_at(page->base, bucket, rows->bucket_bytes), out);
+    const int64_t home = trmi_rows_home(hash, page->places), side = TRMI_WINDOW_PLACES / 2;
+    return records_of(rows, page, home - side, home + side + 1, out);
 }
 
 int trmi_rows_sample(const trmi_rows *rows, const uint32_t random[2], char **out) {
     const trmi_rows_page *page = &rows->pages[(uint64_t)random[0] * rows->page_count >> 32];
-    return trmi_rows_bucket(rows, page, (uint32_t)((uint64_t)random[1] * page->buckets >> 32), out);
+    const int64_t first = (int64_t)((uint64_t)random[1] * page->places >> 32);
+    return records_of(rows, page, first, first + TRMI_SAMPLE_PLACES, out);
 }
 
 /* ---- growing ------------------------------------------------------------------------------------
  */
 
-static char *place(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
-    for (uint32_t probe = 0; probe < window_of(page); probe++) {
-        trmi_bucket *bucket = window_bucket(rows, page, hash, probe);
-        unsigned free_slots = ~(unsigned)bucket->used & ((1u << rows->slots) - 1);
-        if (free_slots == 0) {
-            continue;
+/* How far from a home the nearest free place is; more than the reach if there is none. */
+static int64_t free_place(const trmi_rows *rows, const trmi_rows_page *page, int64_t home) {
+    for (int64_t d = 0; d <= TRMI_REACH; d++) {
+        if (home + d < page->places && !is_taken(rows, place_at(rows, page, home + d))) {
+            return d;
         }
-        int slot = __builtin_ctz(free_slots);
-        bucket->key[slot] = key;
-        bucket->used |= (uint8_t)(1u << slot);
-        page->count++;
-        for (uint32_t before = 0; before < probe; before++) {
-            trmi_bucket *passed = window_bucket(rows, page, hash, before);
-            passed->passed += passed->passed < 255;
+        if (home >= d && !is_taken(rows, place_at(rows, page, home - d))) {
+            return -d;
         }
-        return record_at(rows, bucket, slot);
     }
-    return NULL;
+    return TRMI_REACH + 1;
 }
 
-/* Copies the rows of a page into one or two empty ones; bit `depth` of the directory decides. */
+static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
+    const int64_t home = trmi_rows_home(hash, page->places), distance = free_place(rows, page, home);
+    if (distance > TRMI_REACH) {
+        return NULL;
+    }
+    char *from = place_at(rows, page, home), *to = place_at(rows, page, home + distance);
+    if (distance != 0) {
+        set_guide(rows, from, with_key(guide_at(rows, from), hash, distance));
+    }
+    set_guide(rows, to, guide_at(rows, to) | TRMI_GUIDE_TAKEN);
+    memcpy(to + rows->key_offset, &key, sizeof key);
+    page->count++;
+    return to;
+}
+
+/* A record without its guide. */
+static void copy_record(const trmi_rows *rows, char *to, const char *from) {
+    memcpy(to, from, rows->guide_offset);
+}
+
+/* Copies the rows of a page into one or two empty ones; bit `depth` of the directory decides. Who finds its home free
+ * has it: the others come afterwards. */
 static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
                     trmi_rows_page *high) {
-    for (uint32_t b = 0; b < from->buckets; b++) {
-        const trmi_bucket *bucket = trmi_bucket_at(from->base, b, rows->bucket_bytes);
-        for (unsigned left = bucket->used; left != 0; left &= left - 1) {
-            int slot = __builtin_ctz(left);
-            uint64_t hash = trmi_key_hash(bucket->key[slot]);
-            bool up =
-                high != NULL && (hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
-            char *to = place(rows, up ? high : low, hash, bucket->key[slot]);
+    for (int others = 0; others < 2; others++) {
+        for (uint32_t i = 0; i < from->places; i++) {
+            const char *record = trmi_rows_at(rows, from, i);
+            if (record == NULL) {
+                continue;
+            }
+            uint64_t key;
+            memcpy(&key, record + rows->key_offset, sizeof key);
+            const uint64_t hash = trmi_key_hash(key);
+            bool up = high != NULL && (hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
+            trmi_rows_page *page = up ? high : low;
+            char *home = place_at(rows, page, trmi_rows_home(hash, page->places));
+            if (others ? holds(rows, home, key) : is_taken(rows, home)) {
+                continue;
+            }
+            char *to = place_key(rows, page, hash, key);
             if (to == NULL) {
                 return false;
             }
-            memcpy(to, record_at(rows, bucket, slot), rows->stride);
+            copy_record(rows, to, record);
         }
     }
     return true;
@@ -176,7 +265,7 @@ static void point_directory(trmi_rows *rows, uint32_t number, uint64_t first) {
     uint64_t span = (uint64_t)1 << (rows->depth - page->depth);
     for (uint64_t i = 0; i < span; i++) {
         rows->directory[first + i] =
-            (trmi_directory_entry){.base = page->base, .buckets = page->buckets, .page = number};
+            (trmi_directory_entry){.base = page->base, .places = page->places, .page = number};
     }
 }
 
@@ -185,30 +274,30 @@ static uint64_t first_entry(const trmi_rows *rows, uint64_t hash, uint32_t depth
     return at & ~(((uint64_t)1 << (rows->depth - depth)) - 1);
 }
 
-static bool empty_page(trmi_rows *rows, uint32_t buckets, uint32_t depth, trmi_rows_page *out) {
-    *out = (trmi_rows_page){.buckets = buckets, .depth = depth};
-    out->base = trmi_account_alloc(rows->account, page_bytes(rows, buckets));
+static bool empty_page(trmi_rows *rows, uint32_t places, uint32_t depth, trmi_rows_page *out) {
+    *out = (trmi_rows_page){.places = places, .depth = depth};
+    out->base = trmi_account_alloc(rows->account, page_bytes(rows, places));
     return out->base != NULL;
 }
 
 static void free_page(trmi_rows *rows, trmi_rows_page *page) {
-    trmi_account_free(rows->account, page->base, page_bytes(rows, page->buckets));
+    trmi_account_free(rows->account, page->base, page_bytes(rows, page->places));
     page->base = NULL;
 }
 
 /* The rows of a page, whose directory entries begin at `first`, into one of another size. A key
  * that finds no place (rare) asks for more. */
-static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32_t buckets) {
+static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32_t places) {
     if (rows->before_move != NULL) {
         rows->before_move(rows->context, &rows->pages[number]);
     }
-    for (int attempt = 0; attempt < 4; attempt++, buckets += buckets / 4 + 1) {
+    for (int attempt = 0; attempt < 4; attempt++, places += places / 4 + 1) {
         trmi_rows_page *page = &rows->pages[number], fresh;
-        if (!empty_page(rows, buckets, page->depth, &fresh)) {
+        if (!empty_page(rows, places, page->depth, &fresh)) {
             return false;
         }
         if (scatter(rows, page, &fresh, NULL)) {
-            fresh.walked = page->walked > 0 ? fresh.buckets : 0;
+            fresh.walked = page->walked > 0 ? fresh.places : 0;
             free_page(rows, page);
             *page = fresh;
             point_directory(rows, number, first);
@@ -263,11 +352,11 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     if (rows->before_move != NULL) {
         rows->before_move(rows->context, page);
     }
-    uint32_t buckets = page->buckets / 4 * 3;
-    if (!empty_page(rows, buckets, page->depth + 1, &low)) {
+    uint32_t places = page->places / 4 * 3;
+    if (!empty_page(rows, places, page->depth + 1, &low)) {
         return false;
     }
-    if (!empty_page(rows, buckets, page->depth + 1, &high)) {
+    if (!empty_page(rows, places, page->depth + 1, &high)) {
         free_page(rows, &low);
         return false;
     }
@@ -275,9 +364,9 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
         free_page(rows, &low);
         free_page(rows, &high);
         return resize_page(rows, number, first_entry(rows, hash, page->depth),
-                           page->buckets + page->buckets / 4);
+                           page->places + page->places / 4);
     }
-    low.walked = high.walked = page->walked > 0 ? buckets : 0;
+    low.walked = high.walked = page->walked > 0 ? places : 0;
     uint64_t first = first_entry(rows, hash, page->depth);
     free_page(rows, page);
     *page = low;
@@ -287,24 +376,24 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     return true;
 }
 
-static uint32_t larger_size(const trmi_rows *rows, uint32_t buckets) {
-    int64_t most = buckets_max(rows), bytes = (int64_t)page_bytes(rows, buckets);
-    int64_t larger = buckets + (buckets + 1) / 2;
-    if (bytes * 3 / 2 >= PAGE_BYTES_STEP && rows->bucket_bytes < PAGE_BYTES_STEP / 16) {
+static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
+    int64_t most = places_max(rows), bytes = (int64_t)page_bytes(rows, places);
+    int64_t larger = places + (places + 1) / 2;
+    if (bytes * 3 / 2 >= PAGE_BYTES_STEP && rows->stride < PAGE_BYTES_STEP / 16) {
         /* Whole huge pages. */
         int64_t steps = (bytes + PAGE_BYTES_STEP / 2) / PAGE_BYTES_STEP + 1;
-        larger = steps * PAGE_BYTES_STEP / (int64_t)rows->bucket_bytes;
+        larger = steps * PAGE_BYTES_STEP / (int64_t)rows->stride;
     }
     return (uint32_t)trmi_min_i64(larger, most);
 }
 
 static bool grow_page(trmi_rows *rows, uint64_t hash) {
     uint32_t number = trmi_rows_entry(rows, hash)->page;
-    uint32_t buckets = rows->pages[number].buckets;
-    return buckets >= buckets_max(rows)
+    uint32_t places = rows->pages[number].places;
+    return places >= places_max(rows)
                ? split_page(rows, number, hash)
                : resize_page(rows, number, first_entry(rows, hash, rows->pages[number].depth),
-                             larger_size(rows, buckets));
+                             larger_size(rows, places));
 }
 
 char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
@@ -312,12 +401,12 @@ char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
     bool may_grow = true;
     for (int attempt = 0; attempt < 8; attempt++) {
         trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-        bool full = page->count >= (uint64_t)page->buckets * rows->slots * 4 / 5;
+        bool full = page->count >= (uint64_t)page->places * 4 / 5;
         if (full && may_grow) {
             may_grow = grow_page(rows, hash);
             continue;
         }
-        char *record = place(rows, page, hash, key);
+        char *record = place_key(rows, page, hash, key);
         if (record != NULL) {
             rows->count++;
             return record;
@@ -330,19 +419,15 @@ char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
 }
 
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
-    uint32_t probe;
-    int slot;
-    trmi_bucket *bucket = find(rows, key, &probe, &slot);
-    if (bucket == NULL) {
+    const uint64_t hash = trmi_key_hash(key);
+    trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
+    const int64_t home = trmi_rows_home(hash, page->places), distance = find(rows, page, hash, key);
+    if (distance > TRMI_REACH) {
         return false;
     }
-    uint64_t hash = trmi_key_hash(key);
-    trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-    bucket->used &= (uint8_t) ~(1u << slot);
-    for (uint32_t before = 0; before < probe; before++) {
-        trmi_bucket *passed = window_bucket(rows, page, hash, before);
-        passed->passed -= passed->passed < 255;
-    }
+    char *from = place_at(rows, page, home), *at = place_at(rows, page, home + distance);
+    set_guide(rows, at, guide_at(rows, at) & ~(uint64_t)TRMI_GUIDE_TAKEN);
+    set_guide(rows, from, without_key(guide_at(rows, from), hash, distance));
     page->count--;
     rows->count--;
     return true;
@@ -350,58 +435,54 @@ bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
 
 void trmi_rows_shrink(trmi_rows *rows, uint32_t number) {
     const trmi_rows_page *page = &rows->pages[number];
-    uint64_t slots = (uint64_t)page->buckets * rows->slots;
-    if (page->count >= slots / 3 || page->buckets < 8) {
+    if (page->count >= page->places / 3 || page->places < SHRINK_PLACES) {
         return;
     }
     uint64_t first = 0;
     while (rows->directory[first].page != number) {
         first++;
     }
-    resize_page(rows, number, first, page->buckets / 2);
+    resize_page(rows, number, first, page->places / 2);
 }
 
 int64_t trmi_rows_bytes(const trmi_rows *rows) {
     size_t bytes = ((size_t)1 << rows->depth) * sizeof *rows->directory +
                    rows->page_capacity * sizeof *rows->pages;
     for (uint32_t i = 0; i < rows->page_count; i++) {
-        bytes += page_bytes(rows, rows->pages[i].buckets);
+        bytes += page_bytes(rows, rows->pages[i].places);
     }
     return (int64_t)bytes;
 }
 
-/* How many pages of how many buckets hold so many rows: hashing fills all pages alike, they grow
+/* How many pages of how many places hold so many rows: hashing fills all pages alike, they grow
  * and split together. */
-static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *buckets) {
+static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *places) {
     *depth = 0;
-    *buckets = 1;
+    *places = places_first(rows->stride);
     count += count / 64; /* nearly alike: the fullest pages are ahead */
-    while ((int64_t)*buckets * rows->slots * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
-        if (*buckets >= buckets_max(rows)) {
+    while ((int64_t)*places * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
+        if (*places >= places_max(rows)) {
             ++*depth;
-            *buckets = *buckets / 4 * 3;
+            *places = *places / 4 * 3;
         } else {
-            *buckets = larger_size(rows, *buckets);
+            *places = larger_size(rows, *places);
         }
     }
 }
 
 int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
     trmi_rows rows = {.stride = layout->stride};
-    int64_t slots = BUCKET_BYTES_AIM / layout->stride;
-    uint32_t depth, buckets;
-    rows.slots = (uint32_t)trmi_min_i64(TRMI_BUCKET_SLOTS, trmi_max_i64(1, slots));
-    rows.bucket_bytes = TRMI_BUCKET_HEAD + (size_t)rows.slots * layout->stride;
-    shape_for(&rows, count, &depth, &buckets);
-    return (trmi_account_charge(page_bytes(&rows, buckets)) +
+    uint32_t depth, places;
+    shape_for(&rows, count, &depth, &places);
+    return (trmi_account_charge(page_bytes(&rows, places)) +
             (int64_t)(sizeof(trmi_directory_entry) + sizeof *rows.pages))
            << depth;
 }
 
 void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
-    uint32_t depth, buckets;
-    shape_for(rows, count, &depth, &buckets);
-    if (rows->count > 0 || rows->depth > 0 || (depth == 0 && buckets <= rows->pages[0].buckets)) {
+    uint32_t depth, places;
+    shape_for(rows, count, &depth, &places);
+    if (rows->count > 0 || rows->depth > 0 || (depth == 0 && places <= rows->pages[0].places)) {
         return;
     }
     size_t pages = (size_t)1 << depth;
@@ -414,12 +495,12 @@ void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     bool ok = larger.directory != NULL && larger.pages != NULL;
     for (; ok && larger.page_count < pages; larger.page_count++) {
         trmi_rows_page *page = &larger.pages[larger.page_count];
-        ok = empty_page(&larger, buckets, depth, page);
+        ok = empty_page(&larger, places, depth, page);
         if (!ok) {
             break;
         }
         larger.directory[larger.page_count] = (trmi_directory_entry){
-            .base = page->base, .buckets = buckets, .page = larger.page_count};
+            .base = page->base, .places = places, .page = larger.page_count};
     }
     trmi_rows *unused = ok ? rows : &larger; /* without room it grows as it goes */
     for (uint32_t i = 0; unused->pages != NULL && i < unused->page_count; i++) {

@@ -6,6 +6,8 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
+#include <stddef.h>
+
 static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     const trm_expiry *e = &o->expiry;
     if (!(e->after_seconds >= 0) || e->after_ticks < 0 || e->max_rows < 0 || !(e->min_score >= 0) ||
@@ -79,12 +81,11 @@ static void save_record(trmi_row_table *table, const char *record) {
     }
 }
 
-static void walk_buckets(trmi_row_table *table, trmi_rows_page *page, uint32_t end) {
-    char *records[TRMI_BUCKET_SLOTS];
+static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t end) {
     for (; page->walked < end; page->walked++) {
-        int count = trmi_rows_bucket(&table->rows, page, page->walked, records);
-        for (int i = 0; i < count; i++) {
-            save_record(table, records[i]);
+        const char *record = trmi_rows_at(&table->rows, page, page->walked);
+        if (record != NULL) {
+            save_record(table, record);
         }
     }
 }
@@ -93,7 +94,7 @@ static void walk_buckets(trmi_row_table *table, trmi_rows_page *page, uint32_t e
 static void walk_page(void *context, trmi_rows_page *page) {
     trmi_row_table *table = context;
     if (table->cut != NULL) {
-        walk_buckets(table, page, page->buckets);
+        walk_places(table, page, page->places);
     }
 }
 
@@ -114,27 +115,26 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record) {
     uint64_t key = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record)->key;
     const trmi_rows_page *page = trmi_rows_page_of(&table->rows, key);
     /* A record outside its page comes from the spill file, whose rows are walked last. */
-    bool inside =
-        record >= page->base && record < page->base + page->buckets * table->rows.bucket_bytes;
-    if (!inside || trmi_rows_bucket_of(&table->rows, page, record) >= page->walked) {
+    bool inside = record >= page->base && record < page->base + page->places * (size_t)table->rows.stride;
+    if (!inside || trmi_rows_place_of(&table->rows, page, record) >= page->walked) {
         save_record(table, record);
     }
 }
 
 static void save_spilled(trmi_row_table *table) {
-    char *places[TRMI_BUCKET_SLOTS];
     for (uint32_t p = 0; p < table->spilled.page_count; p++) {
         const trmi_rows_page *page = &table->spilled.pages[p];
-        for (uint32_t b = 0; b < page->buckets; b++) {
-            int count = trmi_rows_bucket(&table->spilled, page, b, places);
-            for (int i = 0; i < count; i++) {
-                uint32_t slot;
-                memcpy(&slot, places[i], sizeof slot);
-                if (trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
-                    save_record(table, table->record);
-                } else {
-                    table->cut->save(table->cut->context, NULL);
-                }
+        for (uint32_t i = 0; i < page->places; i++) {
+            const char *place = trmi_rows_at(&table->spilled, page, i);
+            uint32_t slot;
+            if (place == NULL) {
+                continue;
+            }
+            memcpy(&slot, place, sizeof slot);
+            if (trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
+                save_record(table, table->record);
+            } else {
+                table->cut->save(table->cut->context, NULL);
             }
         }
     }
@@ -144,14 +144,14 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     if (table->cut == NULL) {
         return true;
     }
-    uint32_t buckets = (uint32_t)(rows / table->rows.slots + 1);
-    while (table->cut_page < table->rows.page_count && buckets > 0) {
+    uint32_t places = (uint32_t)rows + 1;
+    while (table->cut_page < table->rows.page_count && places > 0) {
         trmi_rows_page *page = &table->rows.pages[table->cut_page];
-        uint32_t left = page->walked < page->buckets ? page->buckets - page->walked : 0;
-        uint32_t some = left < buckets ? left : buckets;
-        walk_buckets(table, page, page->walked + some);
-        buckets -= some;
-        table->cut_page += page->walked >= page->buckets;
+        uint32_t left = page->walked < page->places ? page->places - page->walked : 0;
+        uint32_t some = left < places ? left : places;
+        walk_places(table, page, page->walked + some);
+        places -= some;
+        table->cut_page += page->walked >= page->places;
     }
     if (table->cut_page < table->rows.page_count) {
         return false;
@@ -202,7 +202,10 @@ trm_status trmi_row_table_create(const trm_table_options *options,
         const trm_expiry *e = &checked.expiry;
         bool plain =
             e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->max_rows == 0;
-        trmi_row_layout place_of_row = {.stride = plain ? sizeof(uint64_t) : sizeof(trmi_cold)};
+        enum { GUIDE = sizeof(uint64_t), KEY = sizeof(uint64_t), SLOT = sizeof(uint32_t) };
+        trmi_row_layout cold = {.header_offset = offsetof(trmi_cold, key), .guide_offset = sizeof(trmi_cold)};
+        trmi_row_layout place_of_row = plain ? (trmi_row_layout){.header_offset = SLOT, .guide_offset = SLOT + KEY} : cold;
+        place_of_row.stride = place_of_row.guide_offset + GUIDE;
         if (!trmi_rows_init(&table->spilled, account, &place_of_row)) {
             status = TRMI_FAIL(err, TRM_NOMEM, "table '%s': no room for its list of spilled rows",
                                table->name);

@@ -24,7 +24,7 @@ typedef struct trmi_cut_sink {
 } trmi_cut_sink;
 
 /* What memory keeps of a spilled row: its place, and what its expiry depends on. Tables without
- * expiry and cap keep the place alone. */
+ * expiry and cap keep place and key alone, with nothing between them. */
 typedef struct trmi_cold {
     uint32_t slot, last_tick, last_time;
     float score;
@@ -56,13 +56,13 @@ typedef struct trmi_row_table {
     bool removed_lost; /* the list did not fit: a differential file cannot be made */
     bool track_removed;
 
-    uint32_t sweep_page, sweep_bucket;
-    uint32_t cold_page, cold_bucket; /* of `spilled` */
-    uint64_t samples;                /* counter of random picks */
-    int64_t pressed;                 /* rows that had to go since the level last rose */
-    void *record;                    /* one scratch record */
-    float *values, *gradient;        /* scratch rows */
-    int32_t *missing;                /* scratch list of positions, TRMI_LOOKUP_KEYS */
+    uint32_t sweep_page, sweep_place;
+    uint32_t cold_page, cold_place; /* of `spilled` */
+    uint64_t samples;               /* counter of random picks */
+    int64_t pressed;                /* rows that had to go since the level last rose */
+    void *record;                   /* one scratch record */
+    float *values, *gradient;       /* scratch rows */
+    int32_t *missing;               /* scratch list of positions, TRMI_LOOKUP_KEYS */
     trm_table_stats stats;
 } trmi_row_table;
 

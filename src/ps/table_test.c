@@ -484,7 +484,7 @@ static void spilled_rows_expire(void **state) {
     const trm_expiry rules[] = {{.after_ticks = AGE},
                                 {.after_seconds = AGE},
                                 {.min_score = 0.01f, .score_decay = 0.98f},
-                                {.max_rows = 3500}};
+                                {.max_rows = 3000}};
     for (int rule = 0; rule < 4; rule++) {
         trmi_account account = {.limit = rule == 3 ? 1 << 19 : 1 << 20};
         trmi_row_table_place place = {.shards = 1, .spill_folder = "/tmp"};
@@ -505,11 +505,11 @@ static void spilled_rows_expire(void **state) {
             }
             push(table, keys, ALIVE, ones, tick);
             trmi_row_table_get_stats(table, &stats);
-            assert_true(stats.rows <= (rule == 3 ? 3500 : ROWS));
+            assert_true(stats.rows <= (rule == 3 ? 3000 : ROWS));
         }
         assert_true(stats.spilled_rows > (rule == 3 ? 100 : 1000));
         if (rule == 3) {
-            assert_int_equal(stats.rows, 3500);
+            assert_int_equal(stats.rows, 3000);
             assert_true(stats.evicted > 100);
             trmi_row_table_destroy(table);
             continue;

@@ -143,7 +143,7 @@ static trmi_row_header *random_victim(trmi_row_table *table, uint32_t tick) {
     trmi_row_header *best = NULL;
     for (int seen = 0, tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
         uint32_t bits[4];
-        char *records[TRMI_BUCKET_SLOTS];
+        char *records[TRMI_SAMPLE_PLACES];
         trmi_philox(table->options.seed, TRMI_STREAM_ROW_INIT | 1 << 7, table->samples++, bits);
         int count = trmi_rows_sample(&table->rows, bits, records);
         best = worst_of(table, records, count, tick, best);
@@ -165,7 +165,7 @@ static bool spill_row(trmi_row_table *table, char *record) {
         trmi_spill_drop(table->spill, slot);
         return false;
     }
-    if (table->spilled.stride == sizeof(trmi_cold)) {
+    if (table->spilled.guide_offset == sizeof(trmi_cold)) {
         const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
         trmi_cold cold = {slot, h->last_tick, h->last_time, h->score, key};
         memcpy(place, &cold, sizeof cold);
@@ -215,7 +215,7 @@ static bool is_faint(const trmi_row_table *table, const char *record) {
 
 /* The page of this key is full and cannot grow: the worst of its neighbours goes. */
 static bool make_room(trmi_row_table *table, uint64_t key, uint32_t tick) {
-    char *records[TRMI_SAMPLE_BUCKETS * TRMI_BUCKET_SLOTS];
+    char *records[TRMI_WINDOW_PLACES];
     int count = trmi_rows_window(&table->rows, key, records);
     trmi_row_header *h = worst_of(table, records, count, tick, NULL);
     if (h == NULL) {
@@ -243,7 +243,7 @@ static bool cold_victim(trmi_row_table *table, uint64_t *key) {
     int seen = 0;
     for (int tries = 0; seen < SAMPLES && tries < 8 * SAMPLES; tries++) {
         uint32_t bits[4];
-        char *places[TRMI_BUCKET_SLOTS];
+        char *places[TRMI_SAMPLE_PLACES];
         trmi_philox(table->options.seed, TRMI_STREAM_ROW_INIT | 1 << 7, table->samples++, bits);
         int count = trmi_rows_sample(&table->spilled, bits, places);
         for (int i = 0; i < count; i++) {
@@ -430,58 +430,58 @@ static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tic
     if (table->spill == NULL || table->spilled.count == 0) {
         return;
     }
-    for (int64_t buckets = rows / table->spilled.slots + 1; buckets > 0; buckets--) {
-        char *places[TRMI_BUCKET_SLOTS];
+    for (int64_t places = rows + 1; places > 0; places--) {
         if (table->cold_page >= table->spilled.page_count) {
-            table->cold_page = table->cold_bucket = 0;
+            table->cold_page = table->cold_place = 0;
         }
         const trmi_rows_page *page = &table->spilled.pages[table->cold_page];
-        if (table->cold_bucket >= page->buckets) {
+        if (table->cold_place >= page->places) {
             trmi_rows_shrink(&table->spilled, table->cold_page++);
-            table->cold_bucket = 0;
+            table->cold_place = 0;
             continue;
         }
-        int count = trmi_rows_bucket(&table->spilled, page, table->cold_bucket++, places);
-        for (int i = 0; i < count; i++) {
-            trmi_cold cold;
-            memcpy(&cold, places[i], sizeof cold);
-            if (has_expired(table, cold.last_tick, cold.last_time, cold.score, tick)) {
-                trmi_row_table_remove(table, cold.key);
-                table->stats.expired++;
-            }
+        const char *place = trmi_rows_at(&table->spilled, page, table->cold_place++);
+        trmi_cold cold;
+        if (place == NULL) {
+            continue;
+        }
+        memcpy(&cold, place, sizeof cold);
+        if (has_expired(table, cold.last_tick, cold.last_time, cold.score, tick)) {
+            trmi_row_table_remove(table, cold.key);
+            table->stats.expired++;
         }
     }
 }
 
-/* Looks at the rows of a few buckets, in turn; a page that has lost most of its rows shrinks. */
+/* Looks at the rows of a few places, in turn; a page that has lost most of its rows shrinks. */
 void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->min_norm == 0) {
         return;
     }
     sweep_cold(table, rows, tick);
-    for (int64_t buckets = rows / table->rows.slots + 1; buckets > 0; buckets--) {
-        char *records[TRMI_BUCKET_SLOTS];
+    for (int64_t places = rows + 1; places > 0; places--) {
         if (table->sweep_page >= table->rows.page_count) {
-            table->sweep_page = table->sweep_bucket = 0;
+            table->sweep_page = table->sweep_place = 0;
         }
         const trmi_rows_page *page = &table->rows.pages[table->sweep_page];
-        if (table->sweep_bucket >= page->buckets) {
+        if (table->sweep_place >= page->places) {
             if (table->cut == NULL) {
                 trmi_rows_shrink(&table->rows, table->sweep_page);
             }
             table->sweep_page++;
-            table->sweep_bucket = 0;
+            table->sweep_place = 0;
             continue;
         }
-        int count = trmi_rows_bucket(&table->rows, page, table->sweep_bucket++, records);
-        for (int i = 0; i < count; i++) {
-            const trmi_row_header *h = trmi_row_header_of(&table->layout, records[i]);
-            if (has_expired(table, h->last_tick, h->last_time, h->score, tick) ||
-                (h->last_tick != tick->tick && is_faint(table, records[i]))) {
-                trmi_row_table_remove(table, h->key);
-                table->stats.expired++;
-            }
+        char *record = trmi_rows_at(&table->rows, page, table->sweep_place++);
+        if (record == NULL) {
+            continue;
+        }
+        const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
+        if (has_expired(table, h->last_tick, h->last_time, h->score, tick) ||
+            (h->last_tick != tick->tick && is_faint(table, record))) {
+            trmi_row_table_remove(table, h->key);
+            table->stats.expired++;
         }
     }
 }
