@@ -1,6 +1,7 @@
 /* Workers that have left or rest, in a file beside the pushes' logs: a server that is started again does not wait for
  * them. A record says where a worker went; its last one counts. Others say which incarnations have been given: no two
  * processes have the same, whatever either has pushed; and who is the chief. The file goes with the job. */
+#include "ps/records.h"
 #include "ps/server.h"
 
 #include "base/checked.h"
@@ -47,31 +48,39 @@ static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
 static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
     r.check = check_of(&r);
-    return server->away_fd < 0 ? TRM_OK
-                               : trmi_os_write_all(NULL, server->away_fd, &r, sizeof r, "log of workers", err);
+    return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
 }
 
-static trm_status replay(trm_ps_server *server, const char *path, trmi_away_see see, trm_error *err) {
-    uint8_t *data;
-    size_t bytes, keep = 0;
-    TRMI_TRY(trmi_os_read_file(path, AWAY_BYTES_MAX, &data, &bytes, err));
-    for (away_record r; keep + sizeof r <= bytes; keep += sizeof r) {
-        memcpy(&r, data + keep, sizeof r);
-        if (r.check != check_of(&r)) {
-            break; /* torn */
-        }
-        trmi_life *life = life_of(server, r.worker);
-        if (life != NULL && life->incarnation < r.incarnation) {
-            life->incarnation = r.incarnation;
-        }
-        if (r.away == IS_CHIEF) {
-            server->chief = (trmi_chief){.held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
-        } else if (r.away != BEGINS) {
-            see(server, r.worker, r.incarnation, r.away != 0);
-        }
+typedef struct reading {
+    trm_ps_server *server;
+    trmi_away_see see;
+} reading;
+
+static size_t is_sound(const uint8_t *at, size_t left) {
+    away_record r;
+    if (left < sizeof r) {
+        return 0;
     }
-    trmi_free(data);
-    return truncate(path, (off_t)keep) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+    memcpy(&r, at, sizeof r);
+    return r.check == check_of(&r) ? sizeof r : 0;
+}
+
+static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    const reading *c = context;
+    away_record r;
+    memcpy(&r, record, bytes);
+    trmi_life *life = life_of(c->server, r.worker);
+    if (life == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", r.worker);
+    }
+    life->incarnation = life->incarnation < r.incarnation ? r.incarnation : life->incarnation;
+    if (r.away == IS_CHIEF) {
+        c->server->chief =
+            (trmi_chief){.held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
+    } else if (r.away != BEGINS) {
+        c->see(c->server, r.worker, r.incarnation, r.away != 0);
+    }
+    return TRM_OK;
 }
 
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
@@ -80,12 +89,12 @@ trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_e
     if (server->options.folder == NULL) {
         return TRM_OK;
     }
+    const trmi_record_form form = {is_sound, take};
+    reading c = {server, see};
+    size_t end;
     away_path(server, path);
-    if (access(path, F_OK) == 0) {
-        TRMI_TRY(replay(server, path, see, err));
-    }
-    server->away_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return server->away_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    TRMI_TRY(trmi_records_each(path, AWAY_BYTES_MAX, &form, &c, &end, err));
+    return trmi_records_open(path, end, &server->away_fd, err);
 }
 
 void trmi_server_away_close(trm_ps_server *server) {

@@ -1,4 +1,5 @@
 /* The book of leases on server 0, and its log beside the pushes' logs. */
+#include "ps/records.h"
 #include "ps/server.h"
 
 #include "base/error.h"
@@ -25,50 +26,54 @@ static uint64_t check_of(const trmi_lease_event *e) {
 
 static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
     trm_ps_server *server = context;
-    if (server->lease_fd < 0) {
-        return TRM_OK;
-    }
     trmi_lease_event e = *event;
     e.check = check_of(&e);
-    TRMI_TRY(trmi_os_write_all(NULL, server->lease_fd, &e, sizeof e, "leases.log", err));
-    return !server->options.log_sync || fdatasync(server->lease_fd) == 0
-               ? TRM_OK
-               : TRMI_FAIL_SYS(err, "%s/leases.log: cannot flush", server->folder);
+    return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync, "leases.log", err);
 }
 
-static trm_status replay(trm_ps_server *server, const char *path, trm_error *err) {
-    uint8_t *data;
-    size_t bytes, keep = 0;
-    TRMI_TRY(trmi_os_read_file(path, LOG_BYTES_MAX, &data, &bytes, err));
-    trm_status status = TRM_OK;
-    /* Pushes after the cut are gone without their logs: so are their samples' marks. */
-    size_t end = server->options.log_pushes ? bytes : 0;
-    for (size_t at = 0; at + sizeof(trmi_lease_event) <= bytes; at += sizeof(trmi_lease_event)) {
-        trmi_lease_event e;
-        memcpy(&e, data + at, sizeof e);
-        if (e.check != check_of(&e)) {
-            break;
-        }
-        if (e.kind == TRMI_LEASE_CUT && e.id == (int64_t)server->last_cut &&
-            !server->options.log_pushes) {
-            end = at + sizeof e;
-        }
+static size_t is_sound(const uint8_t *at, size_t left) {
+    trmi_lease_event e;
+    if (left < sizeof e) {
+        return 0;
     }
-    for (size_t at = 0; at + sizeof(trmi_lease_event) <= end && status == TRM_OK;
-         at += sizeof(trmi_lease_event)) {
-        trmi_lease_event e;
-        memcpy(&e, data + at, sizeof e);
-        if (e.check != check_of(&e)) {
-            break; /* torn */
-        }
-        status = trmi_lease_replay(server->leases, &e, err);
-        keep = at + sizeof e;
+    memcpy(&e, at, sizeof e);
+    return e.check == check_of(&e) ? sizeof e : 0;
+}
+
+/* Events that are read: how many there were, and how many count. */
+typedef struct reading {
+    const trm_ps_server *server;
+    int64_t at, until;
+} reading;
+
+static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    (void)err;
+    reading *c = context;
+    trmi_lease_event e;
+    memcpy(&e, record, bytes);
+    c->at++;
+    c->until = e.kind == TRMI_LEASE_CUT && e.id == (int64_t)c->server->last_cut ? c->at : c->until;
+    return TRM_OK;
+}
+
+static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    reading *c = context;
+    trmi_lease_event e;
+    memcpy(&e, record, bytes);
+    return c->at++ < c->until ? trmi_lease_replay(c->server->leases, &e, err) : TRM_END;
+}
+
+/* Without their logs pushes after the cut are gone: so are their samples' marks. */
+static trm_status replay(const trm_ps_server *server, const char *path, size_t *end, trm_error *err) {
+    const trmi_record_form search = {is_sound, find_cut}, form = {is_sound, take};
+    reading c = {server, 0, 0};
+    if (server->options.log_pushes) {
+        c.until = INT64_MAX;
+    } else {
+        TRMI_TRY(trmi_records_each(path, LOG_BYTES_MAX, &search, &c, end, err));
     }
-    trmi_free(data);
-    if (status == TRM_OK && truncate(path, (off_t)keep) != 0) {
-        status = TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
-    }
-    return status;
+    c.at = 0;
+    return trmi_records_each(path, LOG_BYTES_MAX, &form, &c, end, err);
 }
 
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
@@ -82,11 +87,9 @@ trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
     }
     char path[300];
     log_path(server, path);
-    if (access(path, F_OK) == 0) {
-        TRMI_TRY(replay(server, path, err));
-    }
-    server->lease_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return server->lease_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    size_t end;
+    TRMI_TRY(replay(server, path, &end, err));
+    return trmi_records_open(path, end, &server->lease_fd, err);
 }
 
 void trmi_server_lease_close(trm_ps_server *server) {

@@ -17,6 +17,7 @@
  * asks for samples is told, too, so that the last step of a job gets everywhere. A push that was kept and is in no
  * step, because its worker died before server 0 had it, goes when a step has a later push of that worker; its samples
  * were lent again. */
+#include "ps/records.h"
 #include "ps/server.h"
 
 #include "base/checked.h"
@@ -154,13 +155,11 @@ static trm_status log_step(trm_ps_server *server, const trmi_step *s, trm_error 
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to log a step");
     }
     write_record(s, record);
-    trm_status status = trmi_os_write_all(NULL, server->steps_fd, record, bytes, "log of steps", err);
+    trm_status status =
+        trmi_records_append(server->steps_fd, record, bytes, server->options.log_sync, "log of steps", err);
     trmi_free(record);
-    TRMI_TRY(status);
-    server->steps_bytes += (int64_t)bytes;
-    return !server->options.log_sync || fdatasync(server->steps_fd) == 0
-               ? TRM_OK
-               : TRMI_FAIL_SYS(err, "log of steps: cannot flush");
+    server->steps_bytes += status == TRM_OK ? (int64_t)bytes : 0;
+    return status;
 }
 
 /* ---- deciding: server 0
@@ -529,43 +528,42 @@ static trm_status take_up(trm_ps_server *server, trmi_step *s, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status replay(trm_ps_server *server, const char *path, trm_error *err) {
-    uint8_t *data;
-    size_t bytes, keep = 0;
-    TRMI_TRY(trmi_os_read_file(path, STEPS_BYTES_MAX, &data, &bytes, err));
-    trm_status status = TRM_OK;
-    while (status == TRM_OK && keep + sizeof(step_head) <= bytes) {
-        step_head head;
-        uint64_t digest;
-        memcpy(&head, data + keep, sizeof head);
-        size_t size = head.count == 0 || head.count > STEP_MEMBERS_MAX ? SIZE_MAX : record_bytes(head.count);
-        if (size > bytes - keep) {
-            break; /* torn */
-        }
-        memcpy(&digest, data + keep + size - sizeof digest, sizeof digest);
-        if (digest != XXH3_64bits(data + keep, size - sizeof digest)) {
-            break;
-        }
-        size_t ids = head.count * sizeof(trmi_push_id), leases = head.count * 2 * sizeof(int64_t);
-        trmi_step s = {.step = head.step, .count = head.count, .ids = trmi_alloc(ids), .leases = trmi_alloc(leases)};
-        if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", path);
-        } else {
-            memcpy(s.ids, data + keep + sizeof head, ids);
-            memcpy(s.leases, data + keep + sizeof head + ids, leases);
-            status = take_up(server, &s, err);
-        }
-        if (status == TRM_OK) {
-            server->steps[server->step_count++] = s;
-        } else {
-            forget_step(&s);
-        }
-        keep += size;
+static size_t is_sound(const uint8_t *at, size_t left) {
+    step_head head;
+    uint64_t digest;
+    if (left < sizeof head) {
+        return 0;
     }
-    trmi_free(data);
-    TRMI_TRY(status);
-    server->steps_bytes = (int64_t)keep;
-    return truncate(path, (off_t)keep) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
+    memcpy(&head, at, sizeof head);
+    size_t size = head.count == 0 || head.count > STEP_MEMBERS_MAX ? SIZE_MAX : record_bytes(head.count);
+    if (size > left) {
+        return 0;
+    }
+    memcpy(&digest, at + size - sizeof digest, sizeof digest);
+    return digest == XXH3_64bits(at, size - sizeof digest) ? size : 0;
+}
+
+static trm_status take_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    (void)bytes;
+    trm_ps_server *server = context;
+    step_head head;
+    memcpy(&head, record, sizeof head);
+    size_t ids = head.count * sizeof(trmi_push_id), leases = head.count * 2 * sizeof(int64_t);
+    trmi_step s = {.step = head.step, .count = head.count, .ids = trmi_alloc(ids), .leases = trmi_alloc(leases)};
+    trm_status status = TRM_NOMEM;
+    if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
+        TRMI_FAIL(err, TRM_NOMEM, "no memory for a step of the log");
+    } else {
+        memcpy(s.ids, record + sizeof head, ids);
+        memcpy(s.leases, record + sizeof head + ids, leases);
+        status = take_up(server, &s, err);
+    }
+    if (status == TRM_OK) {
+        server->steps[server->step_count++] = s;
+    } else {
+        forget_step(&s);
+    }
+    return status;
 }
 
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
@@ -573,15 +571,12 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     if (server->options.server != 0 || server->options.folder == NULL || server->options.mode != TRM_PS_SYNC) {
         return TRM_OK;
     }
+    const trmi_record_form form = {is_sound, take_record};
+    size_t end;
     log_path(server, path);
-    if (access(path, F_OK) == 0) {
-        TRMI_TRY(replay(server, path, err));
-    }
-    if (!server->options.log_pushes) {
-        return TRM_OK;
-    }
-    server->steps_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    return server->steps_fd >= 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot open", path);
+    TRMI_TRY(trmi_records_each(path, STEPS_BYTES_MAX, &form, server, &end, err));
+    server->steps_bytes = (int64_t)end;
+    return server->options.log_pushes ? trmi_records_open(path, end, &server->steps_fd, err) : TRM_OK;
 }
 
 void trmi_step_settle(trm_ps_server *server) {
