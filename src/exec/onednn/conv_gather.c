@@ -47,7 +47,7 @@ typedef struct gather_conv {
     const trmi_gemm_isa *isa;
     int threads;
     bool wide, direct; /* direct: tiles store into the output itself */
-    bool rounds;       /* tall: the last tile of a sum does, rounded */
+    bool rounds;       /* the last tile of a sum does, rounded; wide: of one group */
     bool streams;      /* the output is too large for the caches */
     int64_t panels, ldb;
     int64_t *block_at; /* floats: where a block's panels begin in packed B */
@@ -313,8 +313,12 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
             if (count[i] > 0) {
-                const trmi_tile tile = {.b = w->a, .c = to, .row_offset = places + begin[i], .columns = columns,
-                                        .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
+                trmi_tile tile = {.b = w->a, .c = to, .row_offset = places + begin[i], .columns = columns,
+                                  .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
+                if (c->rounds && b + 1 == c->g.blocks_count) { /* one group: its rows lie in order */
+                    tile.rounded = (uint16_t *)out + j * nr;
+                    tile.rounded_offset = w->offsets;
+                }
                 multiply(c, count[i], rows_a + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile, soon);
             }
         }
@@ -327,7 +331,7 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
     for (int32_t i = 0; i < c->g.groups_count; first += c->g.groups[i++].rows) {
         const trmi_conv_group *group = &c->g.groups[i];
         bool empty = group->uses_count == 0;
-        if (c->direct && (!empty || j > 0)) {
+        if (c->rounds || (c->direct && (!empty || j > 0))) {
             continue;
         }
         trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
@@ -352,6 +356,9 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < c->g.uses_count; i++) {
             gather_part(c, &c->parts[i], input, rows_a, places);
+        }
+        if (c->rounds) {
+            trmi_conv_row_offsets(&c->g, c->g.groups, 0, c->rows, w.offsets);
         }
 #pragma omp for schedule(dynamic, 1)
         for (int64_t j = 0; j < c->panels; j++) {
@@ -513,7 +520,8 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
     c->rows = c->g.n * c->g.out_h * c->g.out_w;
     c->wide = is_wide(c);
-    c->rounds = !c->wide && c->g.out_type == TRM_BFLOAT16 && !p->bias;
+    bool in_order = !c->wide || (c->g.groups_count == 1 && c->g.uses_count == c->g.blocks_count);
+    c->rounds = in_order && c->g.out_type == TRM_BFLOAT16 && !p->bias;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
