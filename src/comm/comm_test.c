@@ -1,13 +1,10 @@
 /* What goes around the collectives: messages, requests, splits, shared memory, order of sums,
  * disagreement, death, and that nothing is left behind. */
-#include "ranks.h"
+#include "ordered_sum.h"
 
-#include "base/half.h"
 #include "base/os.h"
-#include "base/rng.h"
 
 #include <dirent.h>
-#include <math.h>
 
 static void everywhere(rank_body *body, rank_setup *given, const char *what) {
     static const int sizes[] = {1, 2, 3, 5};
@@ -204,34 +201,9 @@ static void groups(void **state) {
 }
 
 /* --- the order of sums ----------------------------------------------------------------------------- */
-static float wild(int rank, int64_t i) {
-    uint32_t bits = trmi_random_u32((uint64_t)rank, TRMI_STREAM_TEST, (uint64_t)i);
-    return ldexpf(trmi_unit_float(bits) - 0.5f, (int)(bits % 24));
-}
-
 static void ordered_sum(rank_context *context) {
     OPEN_COMM();
-    enum { COUNT = 20001 };
-    float *data = given->mode ? trm_comm_alloc_shared(comm, COUNT * 4, &err) : malloc(COUNT * 4);
-    uint16_t *half = malloc(COUNT * 2);
-    for (int i = 0; i < COUNT; i++) {
-        data[i] = wild(rank, i);
-        half[i] = trmi_float_to_bf16(wild(rank, i));
-    }
-    EXPECT_OK(trm_comm_allreduce(comm, data, COUNT, TRM_FLOAT32, TRM_REDUCE_MEAN, &err), err);
-    EXPECT_OK(trm_comm_allreduce(comm, half, COUNT, TRM_BFLOAT16, TRM_REDUCE_SUM, &err), err);
-    for (int i = 0; i < COUNT; i++) {
-        float sum = wild(0, i), wide = trmi_bf16_to_float(trmi_float_to_bf16(wild(0, i)));
-        for (int r = 1; r < size; r++) {
-            sum += wild(r, i);
-            wide += trmi_bf16_to_float(trmi_float_to_bf16(wild(r, i)));
-        }
-        EXPECT(data[i] == sum / (float)size, "element %d: %.9g, %.9g", i, data[i], sum / size);
-        EXPECT(half[i] == trmi_float_to_bf16(wide), "bf16 element %d", i);
-    }
-    EXPECT_OK(trm_comm_barrier(comm, &err), err);
-    given->mode ? trm_comm_free_shared(comm, data) : free(data);
-    free(half);
+    check_ordered_sum(context, comm, 20001, given->mode != 0);
     CLOSE_COMM();
 }
 

@@ -1,12 +1,10 @@
 /* Every collective over networks: simulated, TCP, flat and in two levels, by every algorithm; and what
  * happens when the network or a rank misbehaves. */
 #include "collective_cases.h"
+#include "ordered_sum.h"
 
 #include "base/os.h"
-#include "base/rng.h"
 #include "comm/net.h"
-
-#include <math.h>
 
 static const int64_t few_counts[] = {0, 1, 5, 1000, -1};
 static const int64_t more_counts[] = {3, 17, 20011, -1};
@@ -55,33 +53,9 @@ static void two_levels(void **state) {
 }
 
 /* --- equal bits ------------------------------------------------------------------------------------ */
-static float wild(int rank, int64_t i) {
-    uint32_t bits = trmi_random_u32((uint64_t)rank, TRMI_STREAM_TEST, (uint64_t)i);
-    return ldexpf(trmi_unit_float(bits) - 0.5f, (int)(bits % 24));
-}
-
 static void strict_sum(rank_context *context) {
     OPEN_COMM();
-    enum { COUNT = 3001 };
-    float *data = malloc(COUNT * 4);
-    uint16_t *half = malloc(COUNT * 2);
-    for (int i = 0; i < COUNT; i++) {
-        data[i] = wild(rank, i);
-        half[i] = trmi_float_to_bf16(wild(rank, i));
-    }
-    EXPECT_OK(trm_comm_allreduce(comm, data, COUNT, TRM_FLOAT32, TRM_REDUCE_MEAN, &err), err);
-    EXPECT_OK(trm_comm_allreduce(comm, half, COUNT, TRM_BFLOAT16, TRM_REDUCE_SUM, &err), err);
-    for (int i = 0; i < COUNT; i++) {
-        float sum = wild(0, i), wide = trmi_bf16_to_float(trmi_float_to_bf16(wild(0, i)));
-        for (int r = 1; r < size; r++) {
-            sum += wild(r, i);
-            wide += trmi_bf16_to_float(trmi_float_to_bf16(wild(r, i)));
-        }
-        EXPECT(data[i] == sum / (float)size, "element %d: %.9g, %.9g", i, data[i], sum / size);
-        EXPECT(half[i] == trmi_float_to_bf16(wide), "bf16 element %d", i);
-    }
-    free(data);
-    free(half);
+    check_ordered_sum(context, comm, 3001, false);
     CLOSE_COMM();
 }
 
