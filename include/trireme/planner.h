@@ -142,8 +142,9 @@ typedef struct trm_planner_comparison {
     double ahead[TRM_COMPARED_PLANS];   /* by how much of its own time a plan is faster than plan 0, in the same turn: their median */
     double resolution[TRM_COMPARED_PLANS]; /* ... and below what such a difference is chance */
 } trm_planner_comparison;
-/* Runs up to 8 plans in turns of `steps` steps, there and back, for at most about `seconds`, so that all meet the machine in every
- * state that it is in meanwhile. Collective; `plans` count on rank 0 only, `count` is the same everywhere.   error as trm_planner_run */
+/* Runs up to 8 plans in turns of `steps` steps, there and back, for about `seconds` but four turns at least, so that all
+ * meet the machine in every state that it is in meanwhile. Collective; `plans` count on rank 0 only, `count` is the same
+ * everywhere.   error as trm_planner_run */
 TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, const char *const *plans,
                                                     int32_t count, int32_t steps, double seconds, trm_planner_comparison *out,
                                                     trm_error *err);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 96, ROUNDS = 2, TURN_STEPS = 5 };
+enum { PLANS_MAX = 96, ROUNDS = 2, TURN_STEPS = 4 };
 static const double near = 0.1, compare_seconds = 12; /* of the chosen plan's time */
 
 typedef struct trial {

@@ -104,13 +104,18 @@ static trm_status build(const trm_graph *g, const trmi_op *op, const trmi_mesh *
     return trm_graph_check(to, err);
 }
 
+/* A product that makes the gradient of weights is another kind than one that makes that of an input: a first layer has no such. */
+static int32_t kind_of(trmi_op_kind kind, const trmi_attrs *attrs) {
+    return 2 * (int32_t)kind + (kind == TRMI_OP_MATMUL && attrs->matmul.transpose_a);
+}
+
 /* Kinds of the gradient operators of `op`. */
-static int32_t backward_of(const trm_graph *g, int32_t op, trmi_op_kind kinds[BACKWARD_MAX]) {
+static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWARD_MAX]) {
     int32_t count = 0;
     for (int64_t i = op + 1; i < g->ops_count && count < BACKWARD_MAX; i++) {
         const trmi_op *back = &g->ops[i];
         if (back->phase == TRMI_BACKWARD && back->origin != NULL && strcmp(back->origin, g->ops[op].name) == 0) {
-            kinds[count++] = back->kind;
+            kinds[count++] = kind_of(back->kind, &back->attrs);
         }
     }
     return count;
@@ -118,7 +123,7 @@ static int32_t backward_of(const trm_graph *g, int32_t op, trmi_op_kind kinds[BA
 
 /* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first: each kind is taken as
  * often as the operator has it. */
-static void mark_steps(const trm_program *p, const trmi_op_kind *kinds, int32_t kinds_count, uint8_t *marks) {
+static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count, uint8_t *marks) {
     uint64_t found = 0;
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *step = &p->steps[i];
@@ -128,7 +133,7 @@ static void mark_steps(const trm_program *p, const trmi_op_kind *kinds, int32_t 
             continue;
         }
         for (int32_t k = 0; k < kinds_count; k++) {
-            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && step->op_kind == kinds[k]) {
+            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && kind_of(step->op_kind, step->attrs) == kinds[k]) {
                 marks[i] = 2;
                 found |= 1ull << k;
                 break;
@@ -220,7 +225,7 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
     if (op->kind == TRMI_OP_BAG_POOL) {
         TRMI_TRY(fill_bags(*exec, probe->graph, op, err));
     }
-    trmi_op_kind kinds[BACKWARD_MAX];
+    int32_t kinds[BACKWARD_MAX];
     int32_t kinds_count = backward_of(probe->graph, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);
     if (*marks == NULL) {

@@ -147,12 +147,16 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
 
 /* There and back, until time is up. */
 static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_result *out, trm_error *err) {
+    for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
+        TRMI_TRY(open_runner(r, &runners[i], err));
+        TRMI_TRY(step(r, runners[i].exec, err));
+    }
     double start = trmi_os_now(), used = 0, before = 0, last = 0;
-    for (out->turns = 0; out->turns < TRMI_RACE_TURNS && used + last < r->seconds; out->turns++) {
+    for (out->turns = 0; out->turns < TRMI_RACE_TURNS && (out->turns < r->at_least || used + last < r->seconds); out->turns++) {
         for (int32_t i = 0; i < r->count; i++) {
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
             TRMI_TRY(time_turn(r, &runners[k], start, &out->took[k][out->turns], &used, err));
-            if (used > r->seconds && i + 1 < r->count) {
+            if (used > r->seconds && i + 1 < r->count && out->turns >= r->at_least) {
                 return TRM_OK;
             }
         }

@@ -9,7 +9,7 @@
 
 #include "trireme/exec.h"
 
-enum { TRMI_RACE_PLANS = 8, TRMI_RACE_TURNS = 12 };
+enum { TRMI_RACE_PLANS = 8, TRMI_RACE_TURNS = 24 };
 
 typedef struct trmi_race {
     trm_comm *comm;
@@ -18,7 +18,9 @@ typedef struct trmi_race {
     const char *plans[TRMI_RACE_PLANS]; /* rank 0: texts of plan files; looked at there only */
     int32_t count;      /* the same on all ranks */
     int32_t steps;      /* of a turn, that count */
-    double seconds;     /* at most about so long, all turns together; one that would take longer is not begun, or broken off */
+    double seconds;     /* at most about so long, all turns together, making executors beside; a turn that would take longer is not begun,
+                           or broken off ... */
+    int32_t at_least;   /* ... but so many are run */
     bool one_at_a_time; /* there is memory for one executor only: each is made anew in every turn */
 } trmi_race;
 

@@ -122,13 +122,13 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 t1 x2 s24 p3 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
+/* "conv2d 89abcdef01234567 t1 x2 s24 p4 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p3", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p4", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
                                    c->ranks, class);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
@@ -321,6 +321,13 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
     return best;
 }
 
+/* By the roofline of another size. What took many times its own is mostly its start, which does not grow with size. */
+static double scaled(double roof, double measured, double ratio) {
+    static const double usual = 4;
+    double grows = fmin(ratio, usual);
+    return ratio > 0 ? grows * roof + measured * (1 - grows / ratio) : roof;
+}
+
 /* Seconds known or guessed. Returns: as they are while all ranks run. */
 static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, double *forward,
                   double *backward) {
@@ -337,8 +344,8 @@ static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *o
     }
     e = nearest(c, op, key, roof[0]);
     if (e != NULL) {
-        *forward = roof[0] * e->forward_ratio;
-        *backward = e->backward_ratio > 0 ? roof[1] * e->backward_ratio : *backward;
+        *forward = scaled(roof[0], e->forward, e->forward_ratio);
+        *backward = scaled(roof[1], e->backward, e->backward_ratio);
     }
     return e != NULL && c->ranks > 1;
 }

@@ -216,7 +216,7 @@ static trm_status list_near(searching *s, const trmi_mesh *mesh, const trmi_sear
         if (!c->fits || c->measure.step > s->best * (1 + TRMI_TRIAL_BAND)) {
             continue;
         }
-        const trmi_trial_plan about = {.simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+        const trmi_trial_plan about = {.group = (int32_t)(mesh - s->list), .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
                                        .predicted = c->measure.step, .bytes = c->measure.bytes};
         status = trmi_space_plan(space, &c->choice, &plan, err);
         status = status == TRM_OK ? trmi_trial_add(trial, plan, &about, err) : status;
@@ -315,7 +315,8 @@ static trm_status search_measured(searching *s, trm_error *err) {
                                      .overlap = s->links.overlap, .slowdown = s->links.slowdown,
                                      .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .overhead = s->links.overhead,
                                      .wire = trmi_wire_part(s->exec->parallel->options.wire),
-                                     .update = s->links.update.count > 0 ? &s->links.update : NULL};
+                                     .update = s->links.update.count > 0 ? &s->links.update : NULL,
+                                     .update_flop = s->costs.flop * s->costs.factor};
     for (int round = 0; round < ROUNDS; round++) {
         int32_t news = 0;
         s->best = INFINITY;

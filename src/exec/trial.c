@@ -60,20 +60,28 @@ static int by_prediction(const void *a, const void *b) {
     return x->predicted != y->predicted ? (x->predicted > y->predicted) - (x->predicted < y->predicted) : strcmp(x->text, y->text);
 }
 
+static bool is_apart(const trmi_trial *t, int32_t count, const trmi_trial_plan *from) {
+    for (int32_t i = 0; i < count; i++) {
+        if (t->list[i].group == from->group && from->predicted <= t->list[i].predicted * (1 + apart)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The best, data parallel, and others that lie apart, all within the band. */
 static void keep_few(trmi_trial *t) {
     int32_t kept = 0, all = t->count;
     qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
-    double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0, last = 0;
+    double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TRIAL_BAND) : 0;
     bool simple = false; /* one place is data parallel's */
     for (int32_t i = 0; i < all; i++) {
         simple = simple || (t->list[i].simple && t->list[i].predicted <= most);
     }
     for (int32_t i = 0; i < all; i++) {
         trmi_trial_plan *p = &t->list[i];
-        bool other = p->predicted > last * (1 + apart) && kept < PLANS - simple;
+        bool other = is_apart(t, kept, p) && kept < PLANS - simple;
         if (p->predicted <= most && (p->simple || other)) {
-            last = p->predicted;
             simple = simple && !p->simple;
             trmi_trial_plan one = *p;
             *p = t->list[kept];

@@ -17,6 +17,7 @@ typedef struct trmi_trial_plan {
     char *text;       /* of a plan file */
     char name[40];    /* for reports */
     void *what;       /* the caller's */
+    int32_t group;    /* the mesh: plans of one that are predicted alike hardly differ, those of two do */
     bool simple;      /* data parallel */
     double predicted, bytes; /* seconds of a step; what a rank's program takes */
     double measured;  /* seconds of a step; 0: it was not run */

@@ -40,6 +40,7 @@ typedef struct trmi_search_costs {
                            optimiser each (trmi_shard_settle_slices), as data parallel has it */
     bool gathers;       /* slices: ... each has a copy of its own, and gathers what others have updated: ranks of several hosts */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
+    double update_flop; /* seconds an operation of the products that it makes of gradients in factors; 0 = prices->flop */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
     double overhead;    /* seconds of every step beside all that */
 } trmi_search_costs;
@@ -147,6 +148,9 @@ double trmi_space_update(const trmi_space *space, double bytes);
 static inline int32_t trmi_space_gradients(const trmi_space *space) { return space->costs.gradients > 1 ? space->costs.gradients : 1; }
 /* Of the time of an update: where the gradient stays in factors. */
 double trmi_space_apart(const trmi_space *space);
+/* Seconds by which multiplying factors makes the update of an operator's weights, so many bytes, longer: many rows take longer to
+ * multiply than the weights take to be read and written. */
+double trmi_space_product(const trmi_space *space, const trmi_strategy *strategy, double bytes);
 /* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
 /* A parameter's cast, if `value` is one, read as `read`: bytes of a rank, kept all step, and seconds; of `sliced` plans, whose ranks

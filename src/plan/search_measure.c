@@ -31,6 +31,7 @@ typedef struct walk {
     item *items;
     int64_t items_count, items_capacity;
     bool sliced;         /* parameters are whole, and updated in slices */
+    double products;     /* seconds of multiplying gradients that stay in factors */
     double gathered;     /* bytes of parameters that are updated in slices */
     double now, updated; /* bytes of parameters that the optimiser walks over; less where gradients stay in factors */
     bool failed;
@@ -145,6 +146,7 @@ static void gather_parameters(walk *w, int32_t node) {
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
+        w->products += apart ? trmi_space_product(w->s, strategy_of(w, node), bytes) : 0;
         w->gathered += trained && w->sliced ? bytes : 0;
         w->updated += trained ? share * bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
@@ -349,7 +351,7 @@ static trm_status run(walk *w, trm_error *err) {
                                              .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
     }
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
-                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated)});
+                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated) + w->products});
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;

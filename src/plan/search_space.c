@@ -105,6 +105,12 @@ static void find_update_line(trmi_space *s) {
 /* Passes over memory: parameter and slots are read and written, a gradient that is there is read. */
 double trmi_space_apart(const trmi_space *s) { return (2.0 + 2 * s->costs.slots) / (3.0 + 2 * s->costs.slots); }
 
+double trmi_space_product(const trmi_space *s, const trmi_strategy *strategy, double bytes) {
+    double flop = s->costs.update_flop > 0 ? s->costs.update_flop : s->prices.flop > 0 ? s->prices.flop : 1 / 1e11;
+    double work = 2 * (double)strategy->local_inputs[0].dim[0] * bytes / sizeof(float) * flop;
+    return fmax(0, work - s->update_byte * trmi_space_apart(s) * bytes);
+}
+
 double trmi_space_update(const trmi_space *s, double bytes) {
     double line = fmax(0, s->update_offset + bytes * s->update_byte);
     return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), line) : line;
@@ -318,7 +324,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = bytes_of(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
     double update = trained ? s->update_byte * (apart ? trmi_space_apart(s) : 1) : 0;
-    stores[0].blocking += update * whole;
+    stores[0].blocking += update * whole + (apart ? trmi_space_product(s, strategy, whole) : 0);
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
     add_slices(s, trained, apart, &stored, &made, whole, slices);
@@ -334,7 +340,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
                               trmi_space_store_move(s, value, &parts, &stored, true) + update * bytes_of(s, value, &parts);
         stores[1].bytes += copies * bytes_of(s, value, &parts) + whole;
     } else {
-        stores[1].blocking += update * whole;
+        stores[1].blocking += update * whole + (apart ? trmi_space_product(s, strategy, whole) : 0);
         stores[1].gradient += gradient;
         stores[1].bytes += (copies - apart) * whole;
     }

@@ -105,9 +105,14 @@ static trm_status add(trm_planner *p, ranked *r, trm_error *err) {
     const trmi_candidate *c = r->candidate;
     trmi_shard_plan *plan;
     TRMI_TRY(trmi_space_plan(space_of(p, r), &c->choice, &plan, err));
-    trmi_trial_plan about = {.what = r, .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+    trmi_trial_plan about = {.what = r, .group = r->mesh, .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
                                    .predicted = c->measure.step, .bytes = c->measure.bytes};
-    snprintf(about.name, sizeof about.name, "%s", r->mesh == p->best && c == &p->meshes[r->mesh].found.best ? "predicted the fastest" : c->name);
+    char mesh[48];
+    if (c == &p->meshes[r->mesh].found.best) {
+        snprintf(about.name, sizeof about.name, "best on mesh %.24s", trmi_mesh_text(&p->meshes[r->mesh].mesh, mesh, sizeof mesh));
+    } else {
+        snprintf(about.name, sizeof about.name, "%s", strcmp(c->name, "frontier") == 0 ? "one of less memory" : c->name);
+    }
     trm_status status = trmi_trial_add(&p->trial, plan, &about, err);
     trmi_shard_plan_destroy(plan);
     return status;

@@ -151,6 +151,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                                      .fuse = true, .shard_stores = true, .slices = has_slices(p), .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
+                                     .update_flop = flop * (given ? 1 : p->costs.factor),
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     return trmi_space_create(graph, mesh, &costs, p->given, out, err);
 }
