@@ -302,9 +302,11 @@ trm_status trmi_probe_load(trmi_probe *probe, trm_error *err) {
     return find_load(probe, err);
 }
 
-/* Every rank. */
-static trm_status run_race(const trmi_probe *probe, const request *ask, const char *const *plans, trmi_race_result *out, trm_error *err) {
+/* Every rank. Plans have the memory that was swept with. */
+static trm_status run_race(trmi_probe *probe, const request *ask, const char *const *plans, trmi_race_result *out,
+                           trm_error *err) {
     trmi_race race = ask->race;
+    trmi_probe_close(probe);
     race.comm = probe->comm;
     race.graph = probe->whole;
     race.options = probe->whole_options;

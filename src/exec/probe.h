@@ -45,7 +45,7 @@ trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, c
 trm_status trmi_probe_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 /* Rank 0: load, measured in 30 ms. */
 trm_status trmi_probe_load(trmi_probe *probe, trm_error *err);
-/* Rank 0: `race`'s plans, turns and times, of the probe's whole graph on its ranks. */
+/* Rank 0: `race`'s plans, turns and times, of the probe's whole graph on its ranks. What was swept with is given back first. */
 trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_result *out, trm_error *err);
 /* The other ranks, until rank 0 ends; rank 0's end, with its status: all get it. */
 trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err);
