@@ -17,12 +17,13 @@ enum {
     TRMI_GROUP = 8,         /* keys whose homes are found together */
     TRMI_AHEAD = 48,        /* keys between two stages, */
     TRMI_AHEAD_LINES = 192, /* fewer when records between them would fill the first-level cache */
-    TRMI_RING = 128,        /* a power of two, more than twice as many */
+    TRMI_RING = 128,        /* places that are known and not yet read, of both stages */
     TRMI_FAR_KEYS = 64,
     TRMI_LINES_MAX = 32, /* of a record: the rest of a longer one is a stream that the core sees */
     TRMI_LARGE_BYTES = 16 << 20, /* not in any cache */
     TRMI_NEAR_LINES = 2  /* a record of so many lines is asked for before it is known to be the right one */
 };
+_Static_assert((TRMI_RING & (TRMI_RING - 1)) == 0 && TRMI_RING >= 2 * TRMI_AHEAD + TRMI_GROUP, "the ring holds what is under way");
 
 /* What the loop needs of the rows, in registers. */
 typedef struct trmi_look {
