@@ -3,28 +3,11 @@
 
 #include "base/error.h"
 #include "base/os.h"
-#include "base/rng.h"
 #include "exec/race.h"
 #include "train/model.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Random images, labels below `classes`. */
-static void fill(trm_tensor *to, int64_t classes) {
-    int64_t count = trm_shape_count(&to->shape);
-    uint32_t bound = classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t bits = trmi_random_u32(1, TRMI_STREAM_SYNTH, (uint64_t)i);
-        if (to->dtype == TRM_FLOAT32) {
-            ((float *)to->data)[i] = trmi_unit_float(bits);
-        } else if (to->dtype == TRM_INT32) {
-            ((int32_t *)to->data)[i] = (int32_t)trmi_bounded(bits, bound);
-        } else if (to->dtype == TRM_INT64) {
-            ((int64_t *)to->data)[i] = (int64_t)trmi_bounded(bits, bound);
-        }
-    }
-}
 
 /* The graph of the batches of all ranks together. */
 static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs, trm_node *loss, trm_error *err) {
@@ -126,7 +109,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         if (inputs->nodes[i].id != 0) {
             status = trm_exec_input(exec, inputs->fields[i].name, &target, err);
             if (status == TRM_OK) {
-                fill(&target, trm_dataset_class_count(model->data));
+                int64_t classes = trm_dataset_class_count(model->data);
+                trmi_race_fill(&target, classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1);
             }
         }
     }
