@@ -7,8 +7,6 @@
 #include "base/os.h"
 #include "base/rng.h"
 
-#include <stdlib.h>
-
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX, MEASURES = 5 };
 
 typedef struct trmi_bench {
@@ -106,21 +104,6 @@ static trm_status fill(trmi_bench *b, trm_error *err) {
                          (long long)b->table->rows.count, (long long)b->rows);
     }
     return TRM_OK;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-void trmi_bench_sorted(const trmi_bench_say *say, const char *name, const char *unit,
-                       double *values, int32_t count) {
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    say->report(say->context, name, unit, values[count / 2], values[0], values[count - 1], count);
-}
-
-void trmi_bench_one(const trmi_bench_say *say, const char *name, const char *unit, double value) {
-    say->report(say->context, name, unit, value, value, value, 1);
 }
 
 static void report_all(trmi_bench *b, const trmi_bench_say *say) {

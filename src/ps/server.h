@@ -65,6 +65,7 @@ struct trmi_request {
     void (*run)(trmi_runner *runner, trmi_request *request);
     bool (*send)(trmi_request *request); /* in a link's `late`: tries again; false = no room */
     void (*finish)(trmi_request *request); /* by the last shard, instead of an answer; NULL = answer */
+    void (*landed)(const trmi_request *request); /* before the answer, when all shards have it without an error; NULL = nothing */
     _Atomic int32_t pending; /* shards that have not finished */
     trmi_message reply;      /* ROWS: reserved */
     double deadline;
@@ -222,14 +223,18 @@ void trmi_run_group(trmi_runner *runner, trmi_request *request);
 void trmi_run_stage(trmi_runner *runner, trmi_request *request);
 void trmi_run_step(trmi_runner *runner, trmi_request *request);
 
-/* --- the front (server_front.c): all with the front mutex held
+/* --- workers (server_workers.c): with the front mutex held
  * ------------------------------------- */
+/* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
 /* A worker that was away before the server died is not waited for. */
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
 /* NULL: not seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
+
+/* --- the front (server_front.c): all with the front mutex held
+ * ------------------------------------- */
 /* A push goes to the shards, here: refused, to fill its window. */
 void trmi_front_refuse(trm_ps_server *server, trmi_request *request);
 /* Server 0: the first push of this worker that no step has, NULL = none is here. */
@@ -239,8 +244,6 @@ bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 /* Parks the pull (true), or says that it may go now. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
-/* All shards have a push. Takes the mutex itself. */
-void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 /* Clocks, workers or the hold have changed: lets pushes go, and returns the pulls that may. */
 trmi_request *trmi_front_advance(trm_ps_server *server);
 /* Silent workers; pulls whose deadline has passed get their error and are returned with the others.

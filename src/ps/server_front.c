@@ -8,76 +8,6 @@
 
 #include <stdio.h>
 
-trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        if (server->workers[i].worker == worker) {
-            return &server->workers[i];
-        }
-    }
-    return NULL;
-}
-
-/* BOUNDED: nobody waits until a worker that rested has done what the others did meanwhile. */
-static void catch_up(const trm_ps_server *server, trmi_worker *w) {
-    int64_t slowest = INT64_MAX;
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        const trmi_worker *other = &server->workers[i];
-        if (other != w && other->active) {
-            slowest = trmi_min_i64(slowest, other->clock);
-        }
-    }
-    w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
-}
-
-trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
-                               trm_error *err) {
-    trmi_worker *w = trmi_front_find(server, worker);
-    if (w == NULL) {
-        if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
-                       server->worker_count + 1, sizeof *w)) {
-            TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
-            return NULL;
-        }
-        w = &server->workers[server->worker_count++];
-        *w = (trmi_worker){.worker = worker, .incarnation = incarnation};
-        for (int k = 0; k < TRMI_READS; k++) {
-            w->reads[k].clock = -1;
-        }
-    }
-    if (incarnation < w->incarnation) {
-        TRMI_FAIL(err, TRM_CANCELLED,
-                  "worker %u: incarnation %u has been replaced by %u: end this process", worker,
-                  incarnation, w->incarnation);
-        return NULL;
-    }
-    if (incarnation > w->incarnation) {
-        w->incarnation = incarnation;
-        w->dispatched = 0;
-        for (int k = 0; k < TRMI_READS; k++) {
-            w->reads[k].clock = -1;
-        }
-        if (server->leases != NULL &&
-            trmi_lease_drop_worker(server->leases, worker, err) != TRM_OK) {
-            return NULL;
-        }
-    }
-    if (!w->active && w->clock > 0) {
-        catch_up(server, w);
-    }
-    w->active = true;
-    w->left = false;
-    w->seen = trmi_os_now();
-    return w;
-}
-
-void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away) {
-    trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
-    if (w != NULL) { /* else of a life before the last push */
-        w->active = !away;
-        w->left = w->away = away;
-    }
-}
-
 /* Workers that are waited for, seen or not yet seen. */
 static int64_t expected_workers(const trm_ps_server *server) {
     int64_t inactive = 0;
@@ -166,8 +96,24 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
     pthread_cond_broadcast(&server->changed);
 }
 
+/* All shards have a push. */
+static void landed(const trmi_request *r) {
+    trm_ps_server *server = r->link->server;
+    pthread_mutex_lock(&server->mutex);
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    if (w != NULL) {
+        w->done = trmi_max_i64(w->done, r->header.clock);
+    }
+    if (server->options.mode == TRM_PS_SYNC) {
+        server->done_step = trmi_max_i64(server->done_step, r->header.clock);
+    }
+    trmi_server_lease_pushed(server, r);
+    pthread_mutex_unlock(&server->mutex);
+}
+
 static void push_goes(trm_ps_server *server, trmi_request *r) {
     take_clock(server, r);
+    r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
     int64_t lag = r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
     if (server->options.staleness_aware) { /* into the log, too: a restart applies the same */
         r->header.rate_scale /= (float)(1 + lag);
@@ -237,6 +183,7 @@ static bool form_group(trm_ps_server *server) {
             continue;
         }
         *at = r->next;
+        r->landed = landed;
         take_clock(server, r);
         /* In order of workers: the sum is then the same whoever came first. */
         uint32_t place = group->member_count++;
@@ -320,19 +267,6 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     } else {
         push_goes(server, r);
     }
-}
-
-void trmi_front_pushed(trm_ps_server *server, const trmi_request *r) {
-    pthread_mutex_lock(&server->mutex);
-    trmi_worker *w = trmi_front_find(server, r->header.worker);
-    if (w != NULL) {
-        w->done = trmi_max_i64(w->done, r->header.clock);
-    }
-    if (server->options.mode == TRM_PS_SYNC) {
-        server->done_step = trmi_max_i64(server->done_step, r->header.clock);
-    }
-    trmi_server_lease_pushed(server, r);
-    pthread_mutex_unlock(&server->mutex);
 }
 
 trmi_request *trmi_front_advance(trm_ps_server *server) {

@@ -169,9 +169,9 @@ static bool send_answer(trmi_request *r) {
 
 void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
-static void pushed(const trmi_request *r) {
-    if (r->header.kind == TRMI_PS_PUSH && r->link != NULL && r->err.status == TRM_OK) {
-        trmi_front_pushed(r->link->server, r);
+static void land(const trmi_request *r) {
+    if (r->landed != NULL && r->err.status == TRM_OK) {
+        r->landed(r);
     }
 }
 
@@ -181,7 +181,7 @@ static void answer_members(trmi_request *group) {
         member->err = group->err;
         member->applied = group->applied;
         member->note.value[1] = group->note.value[1];
-        pushed(member);
+        land(member);
         trmi_request_answer(member);
     }
     free_request(group);
@@ -201,7 +201,7 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     if (r->reply.block == NULL) {
-        pushed(r);
+        land(r);
         trmi_request_answer(r);
         return;
     }

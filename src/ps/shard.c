@@ -181,13 +181,6 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
 /* ---- pushing
  * ------------------------------------------------------------------------------------- */
 
-bool trmi_push_counts(const trmi_push *push) {
-    if (push->marks != NULL && (push->marks[0].flags & TRMI_MARK_FILLS) != 0) {
-        return false;
-    }
-    return push->section_count > 0 || push->clock > 0;
-}
-
 static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
     for (uint32_t i = 0; i < push->section_count; i++) {

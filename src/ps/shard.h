@@ -155,7 +155,10 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
 /* A sum whose step this shard has: fills the windows of members that are not in it. */
 trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* False for a push that only fills its window: it is no tick. */
-bool trmi_push_counts(const trmi_push *push);
+static inline bool trmi_push_counts(const trmi_push *push) {
+    bool fills = push->marks != NULL && (push->marks[0].flags & TRMI_MARK_FILLS) != 0;
+    return !fills && (push->section_count > 0 || push->clock > 0);
+}
 /* Whether these samples have been applied here (TRM_END), not yet (TRM_OK), or some of them:
  * INVALID. */
 trm_status trmi_spans_check(const trmi_shard *shard, const trmi_push_mark *mark, trm_error *err);
@@ -191,7 +194,7 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
                           trm_error *err);
 void trmi_sum_free(trmi_sum *sum);
 
-/* --- the log
+/* --- the log (shard_log.c; read back: shard_replay.c)
  * -------------------------------------------------------------------------------------- */
 
 /* Appends to a new file from here on, which begins with the tables and what is staged (the old one is closed and stays).   errors  IO, NOSPACE */
