@@ -5,7 +5,26 @@
 #include "base/os.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
+    uint64_t check = XXH3_64bits(record, bytes - check_bytes);
+    memcpy((char *)record + bytes - check_bytes, &check, check_bytes); /* little-endian: the lowest first */
+}
+
+/* Bytes of the record at `at`; 0: torn, or its check is wrong. */
+static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left) {
+    size_t bytes = form->bytes > 0 ? form->bytes : form->size(at, left);
+    if (bytes == 0 || bytes > left) {
+        return 0;
+    }
+    uint64_t check = XXH3_64bits(at, bytes - form->check_bytes);
+    return memcmp(at + bytes - form->check_bytes, &check, form->check_bytes) == 0 ? bytes : 0;
+}
 
 trm_status trmi_records_each(const char *path, size_t most, const trmi_record_form *form, void *context, size_t *end,
                              trm_error *err) {
@@ -17,7 +36,7 @@ trm_status trmi_records_each(const char *path, size_t most, const trmi_record_fo
     }
     TRMI_TRY(trmi_os_read_file(path, most, &data, &bytes, err));
     trm_status status = TRM_OK;
-    while (*end < bytes && (one = form->sound(data + *end, bytes - *end)) > 0 &&
+    while (*end < bytes && (one = sound(form, data + *end, bytes - *end)) > 0 &&
            (status = form->take(context, data + *end, one, err)) == TRM_OK) {
         *end += one;
     }

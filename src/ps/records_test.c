@@ -12,15 +12,6 @@ typedef struct entry {
     uint32_t value, check;
 } entry;
 
-static size_t is_sound(const uint8_t *at, size_t left) {
-    entry e;
-    if (left < sizeof e) {
-        return 0;
-    }
-    memcpy(&e, at, sizeof e);
-    return e.check == ~e.value ? sizeof e : 0;
-}
-
 typedef struct sum {
     uint32_t total, until;
 } sum;
@@ -36,12 +27,13 @@ static trm_status add(void *context, const uint8_t *record, size_t bytes, trm_er
     return e.value != 99 ? TRM_OK : TRMI_FAIL(err, TRM_CORRUPT, "ninety-nine");
 }
 
-static const trmi_record_form form = {is_sound, add};
+static const trmi_record_form form = {.bytes = sizeof(entry), .check_bytes = sizeof(uint32_t), .take = add};
 static char path[64];
 
 static void append(int fd, uint32_t value, size_t bytes) {
     trm_error err;
-    const entry e = {value, ~value};
+    entry e = {.value = value};
+    trmi_record_seal(&e, sizeof e, sizeof e.check);
     CHECK_OK(trmi_records_append(fd, &e, bytes, value % 2 == 0, "log", &err), err);
 }
 

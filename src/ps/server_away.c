@@ -10,13 +10,9 @@
 #include "base/memory.h"
 
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
 
@@ -25,8 +21,6 @@ typedef struct away_record {
     uint32_t away; /* 0, 1; BEGINS, IS_CHIEF */
     uint32_t check; /* of the others */
 } away_record;
-
-static uint32_t check_of(const away_record *r) { return (uint32_t)XXH3_64bits(r, offsetof(away_record, check)); }
 
 static void away_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
@@ -47,7 +41,7 @@ static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
 
 static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
-    r.check = check_of(&r);
+    trmi_record_seal(&r, sizeof r, sizeof r.check);
     return trmi_records_append(server->away_fd, &r, sizeof r, false, "log of workers", err);
 }
 
@@ -55,15 +49,6 @@ typedef struct reading {
     trm_ps_server *server;
     trmi_away_see see;
 } reading;
-
-static size_t is_sound(const uint8_t *at, size_t left) {
-    away_record r;
-    if (left < sizeof r) {
-        return 0;
-    }
-    memcpy(&r, at, sizeof r);
-    return r.check == check_of(&r) ? sizeof r : 0;
-}
 
 static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     const reading *c = context;
@@ -89,7 +74,7 @@ trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_e
     if (server->options.folder == NULL) {
         return TRM_OK;
     }
-    const trmi_record_form form = {is_sound, take};
+    const trmi_record_form form = {.bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = take};
     reading c = {server, see};
     size_t end;
     away_path(server, path);

@@ -7,12 +7,8 @@
 #include "base/memory.h"
 
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 enum { LOG_BYTES_MAX = 1 << 30 };
 
@@ -20,24 +16,11 @@ static void log_path(const trm_ps_server *server, char path[300]) {
     snprintf(path, 300, "%s/leases.log", server->folder);
 }
 
-static uint64_t check_of(const trmi_lease_event *e) {
-    return XXH3_64bits(e, offsetof(trmi_lease_event, check));
-}
-
 static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
     trm_ps_server *server = context;
     trmi_lease_event e = *event;
-    e.check = check_of(&e);
+    trmi_record_seal(&e, sizeof e, sizeof e.check);
     return trmi_records_append(server->lease_fd, &e, sizeof e, server->options.log_sync, "leases.log", err);
-}
-
-static size_t is_sound(const uint8_t *at, size_t left) {
-    trmi_lease_event e;
-    if (left < sizeof e) {
-        return 0;
-    }
-    memcpy(&e, at, sizeof e);
-    return e.check == check_of(&e) ? sizeof e : 0;
 }
 
 /* Events that are read: how many there were, and how many count. */
@@ -65,7 +48,9 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
 
 /* Without their logs pushes after the cut are gone: so are their samples' marks. */
 static trm_status replay(const trm_ps_server *server, const char *path, size_t *end, trm_error *err) {
-    const trmi_record_form search = {is_sound, find_cut}, form = {is_sound, take};
+    const trmi_record_form form = {.bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take};
+    trmi_record_form search = form;
+    search.take = find_cut;
     reading c = {server, 0, 0};
     if (server->options.log_pushes) {
         c.until = INT64_MAX;

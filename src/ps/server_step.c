@@ -29,9 +29,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 enum { STEPS_BYTES_MAX = 64 << 20, REWRITE_BYTES = 256 << 10, STEP_MEMBERS_MAX = TRMI_PS_WORKERS_MAX };
 
 /* On the wire: head, ids. In the log: head, ids, leases, digest of all that. */
@@ -107,8 +104,7 @@ static void write_record(const trmi_step *s, uint8_t *to) {
     if (s->leases != NULL) {
         memcpy(to + sizeof head + ids, s->leases, leases);
     }
-    uint64_t digest = XXH3_64bits(to, sizeof head + ids + leases);
-    memcpy(to + sizeof head + ids + leases, &digest, sizeof digest);
+    trmi_record_seal(to, record_bytes(s->count), sizeof(uint64_t));
 }
 
 /* Only what somebody may still lack. */
@@ -528,19 +524,13 @@ static trm_status take_up(trm_ps_server *server, trmi_step *s, trm_error *err) {
     return TRM_OK;
 }
 
-static size_t is_sound(const uint8_t *at, size_t left) {
+static size_t size_of(const uint8_t *at, size_t left) {
     step_head head;
-    uint64_t digest;
     if (left < sizeof head) {
         return 0;
     }
     memcpy(&head, at, sizeof head);
-    size_t size = head.count == 0 || head.count > STEP_MEMBERS_MAX ? SIZE_MAX : record_bytes(head.count);
-    if (size > left) {
-        return 0;
-    }
-    memcpy(&digest, at + size - sizeof digest, sizeof digest);
-    return digest == XXH3_64bits(at, size - sizeof digest) ? size : 0;
+    return head.count == 0 || head.count > STEP_MEMBERS_MAX ? 0 : record_bytes(head.count);
 }
 
 static trm_status take_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
@@ -571,7 +561,7 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
     if (server->options.server != 0 || server->options.folder == NULL || server->options.mode != TRM_PS_SYNC) {
         return TRM_OK;
     }
-    const trmi_record_form form = {is_sound, take_record};
+    const trmi_record_form form = {.size = size_of, .check_bytes = sizeof(uint64_t), .take = take_record};
     size_t end;
     log_path(server, path);
     TRMI_TRY(trmi_records_each(path, STEPS_BYTES_MAX, &form, server, &end, err));
