@@ -2,22 +2,16 @@
 # Roles of a running job die by SIGKILL, one after the other, and are started again by the launcher: no hang,
 # no batch lost or used twice. PS_KILL_LONG=1: more of them, at more moments.
 . "$(dirname "$0")/common.sh"
+. "$source/tests/roles.sh"
 trap 'kill $(jobs -p) 2> /dev/null; wait 2> /dev/null; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
 samples=8000 batch=20 epochs=4
 [ -n "${PS_KILL_LONG:-}" ] && epochs=10
 updates=$((samples / batch * epochs))
 
-# Process of a role ("worker 0"): the one whose TF_CONFIG says so.
-process() {
-    local task="\"task\": {\"type\": \"${1% *}\", \"index\": ${1#* }}"
-    for p in $(pgrep -f "$trireme train lenet.*--output $work/run"); do
-        tr '\0' '\n' 2> /dev/null < "/proc/$p/environ" | grep -qF "$task" && echo "$p" && return
-    done
-}
 dies() {
     local p
-    p=$(process "$1")
+    p=$(process "$work/run" "$1")
     [ -n "$p" ] && kill -9 "$p" && echo "killed $1 after $(find "$work/run" -name 'ckpt-*' 2> /dev/null | grep -c .) checkpoints" && return
     return 1
 }

@@ -4,8 +4,8 @@
  *      worker   looks from time to time; the lease is its own when the chief has been silent for too long
  *               has trained: leaves, and waits for the end of the job, which the chief may still not live to see
  *
- * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers do not outlive each
- * other: the chief is then the one that the job names. */
+ * Without a model_dir nothing is saved that somebody else could go on with, and hybrid workers go on only with all others:
+ * the chief is then the one that the job names. */
 #include "train/estimator.h"
 
 #include "train/callback.h"

@@ -1,12 +1,14 @@
 /* Servers, workers and the chief. */
 #include "train/estimator.h"
 
+#include "train/hybrid.h"
 #include "train/model.h"
 #include "train/warm_start.h"
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "ps/life.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +50,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     }
     TRMI_TRY(trmi_warm_start_of_job(e, folder, &warm, err));
+    bool counts = s->hybrid && s->mode == TRM_PS_ASYNC;
     const trm_ps_server_options options = {
         .server = index,
         .servers = e->servers,
@@ -57,9 +60,10 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .folder = folder[0] != '\0' ? folder : NULL,
         .log_pushes = folder[0] != '\0' && !s->no_log,
         .spill_folder = s->spill_folder,
-        .mode = s->mode,
+        /* Hybrid workers keep step by themselves: servers that count batches know which a worker that dies has to make again. */
+        .mode = counts ? TRM_PS_BOUNDED : s->mode,
         .workers = e->trainers,
-        .staleness = s->staleness,
+        .staleness = counts ? TRM_STALENESS_ANY : s->staleness,
         .backup_workers = s->backup_workers,
         .staleness_aware = s->staleness_aware,
         .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
@@ -135,23 +139,32 @@ typedef struct trainer {
     trm_model_options options;
     trm_model *model;
     struct trmi_bootstrap *bootstrap;
-    trm_comm *comm; /* hybrid */
+    trm_comm *comm;   /* hybrid, and what outlives another worker's death: */
+    trmi_dense dense;
+    double alive;     /* when this worker began, or made its last step */
+    int32_t callbacks; /* of the spec that have been used */
 } trainer;
 
-static void leave(trainer *t) {
+static void leave(trainer *t, bool comes_back) {
     atomic_store(&t->e->model, NULL);
     trm_model_destroy(t->model);
     trm_dataset_destroy(t->data);
-    trm_ps_client_destroy(t->client);
+    comes_back ? trmi_client_vanish(t->client) : trm_ps_client_destroy(t->client);
     trm_comm_destroy(t->comm);
     trm_cluster_leave(t->bootstrap);
+    t->model = NULL;
+    t->data = NULL;
+    t->client = NULL;
+    t->comm = NULL;
+    t->bootstrap = NULL;
 }
 
 static trm_status meet_others(trainer *t, trm_error *err) {
     if (!t->e->strategy.hybrid || t->e->trainers == 1) {
         return TRM_OK;
     }
-    TRMI_TRY(trm_cluster_join(t->e->config.cluster, NULL, &t->bootstrap, err));
+    const trm_join_options options = {.timeout_seconds = t->e->strategy.timeout_seconds};
+    TRMI_TRY(trm_cluster_join(t->e->config.cluster, &options, &t->bootstrap, err));
     return trm_comm_create(t->bootstrap, NULL, &t->comm, err);
 }
 
@@ -220,6 +233,13 @@ static trm_status begin_warm(const trainer *t, trm_error *err) {
     return status == TRM_OK ? trm_model_load(t->model, c->warm_start_from, true, &skipped, err) : status;
 }
 
+static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
+    (void)p;
+    (void)err;
+    ((trainer *)context)->alive = trmi_os_now();
+    return TRM_OK;
+}
+
 static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) {
     trm_estimator *e = t->e;
     trm_train_options options = {.data = t->data, .steps = spec->max_steps, .epochs = spec->epochs};
@@ -229,8 +249,10 @@ static trm_status train(trainer *t, const trm_train_spec *spec, trm_error *err) 
                             spec->callbacks[count].on_gradients || spec->callbacks[count].on_epoch_begin ||
                             spec->callbacks[count].on_checkpoint || spec->callbacks[count].on_evaluated)) {
         options.callbacks[count] = spec->callbacks[count];
-        count++;
+        options.callbacks[count++].destroy = NULL; /* not after a life of several */
     }
+    t->callbacks = count;
+    options.callbacks[count++] = (trm_callback){.on_step_end = note_step, .context = t};
     if (e->config.log_step_count_steps > 0) {
         options.callbacks[count++] = trmi_step_log(e);
     }
@@ -271,6 +293,15 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     return status;
 }
 
+/* Hybrid: the chief may not live to end the job; this worker is needed then. */
+static trm_status wait_for_all(const trainer *t, trm_error *err) {
+    trm_error why;
+    if (!t->e->acts) {
+        (void)!trm_ps_leave(t->client, &why); /* who saves does not wait for it; a server that has ended needs no word */
+    }
+    return trm_comm_barrier(t->comm, err);
+}
+
 static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
     trm_estimator *e = t->e;
     TRMI_TRY(describe_model(t, spec, err));
@@ -288,7 +319,9 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     TRMI_TRY(meet_others(t, err));
     TRMI_TRY(build_model(t, err));
     TRMI_TRY(begin_warm(t, err));
-    if (e->is_chief || trmi_duty_is_shared(e)) {
+    if (e->strategy.hybrid) {
+        TRMI_TRY(trmi_dense_begin(t->model, &t->dense, e->config.model_dir, err));
+    } else if (e->is_chief || trmi_duty_is_shared(e)) {
         restore_states(t);
     }
     trmi_estimator_say(e, "%s %d begins at step %llu", trm_role_name(e->role),
@@ -304,14 +337,45 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
     if (status == TRM_OK && e->acts) {
         TRMI_TRY(trmi_remote_counters(t->model->remote, &out->least_updates, &out->most_updates, err));
     }
-    return end_job(t, status, out->global_step, err);
+    status = end_job(t, status, out->global_step, err);
+    return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
+}
+
+/* Another hybrid worker has died: this one holds what that needs. Or the servers were away, for not too long. */
+static bool lives_on(const trainer *t, trm_status status) {
+    const trm_ps_strategy *s = &t->e->strategy;
+    return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) && !trmi_estimator_stopped(t->e) &&
+           trmi_os_now() - t->alive < s->timeout_seconds;
+}
+
+static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
+    trm_error own = {0};
+    err = err == NULL ? &own : err;
+    t->alive = trmi_os_now();
+    trm_status status = run(t, spec, out, err);
+    while (lives_on(t, status)) {
+        if (t->model != NULL) {
+            trmi_dense_keep(&t->dense, t->model);
+        }
+        trmi_estimator_say(t->e, "%s: this worker waits for all others, and goes on with them", err->message);
+        leave(t, true);
+        trmi_estimator_sleep(t->e, 0.2);
+        status = run(t, spec, out, err);
+    }
+    return status;
 }
 
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,
                             trm_job_result *out, trm_error *err) {
     trainer t = {.e = e};
-    trm_status status = run(&t, spec, out, err);
-    leave(&t);
+    trm_status status = run_lives(&t, spec, out, err);
+    leave(&t, false);
+    trmi_dense_free(&t.dense);
+    for (int32_t i = 0; i < t.callbacks; i++) {
+        if (spec->callbacks[i].destroy != NULL) {
+            spec->callbacks[i].destroy(spec->callbacks[i].context);
+        }
+    }
     if (status == TRM_PEER && trmi_estimator_stopped(e)) { /* what was waited for when it was told to stop */
         return trmi_error_append(err, " (stopped on request)"), TRM_CANCELLED;
     }

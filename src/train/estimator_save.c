@@ -8,6 +8,7 @@
 #include "train/estimator.h"
 
 #include "train/callback.h"
+#include "train/gather.h"
 #include "train/model.h"
 
 #include "base/error.h"
@@ -148,15 +149,22 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
         snprintf(state, sizeof state, "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
                  "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}", model->epoch, model->epoch_step,
                  (double)model->loss);
-        const trm_checkpoint_part part = {.name = "model", .tensors = l.tensors, .count = l.count, .read = read_rows,
-                                          .read_context = s};
+        trm_checkpoint_part parts[] = {{.name = "model", .tensors = l.tensors, .count = l.count, .read = read_rows, .read_context = s},
+                                       {.name = "optimizer"}};
         const trm_checkpoint_info info = {.global_step = (int64_t)trm_model_global_step(model),
                                           .epoch = model->epoch,
                                           .seed = model->options.seed,
                                           .world_size = s->estimator->trainers,
                                           .config_json = model->options.description,
                                           .state_json = state};
-        status = trm_checkpoint_save(s->writer, &info, &part, 1, err);
+        trm_named_tensor *slots = NULL;
+        if (s->estimator->strategy.hybrid) { /* else the servers have them */
+            status = trmi_gather(model->train.exec, true, &l.arena, &slots, &parts[1].count, err);
+            parts[1].tensors = slots;
+        }
+        if (status == TRM_OK) {
+            status = trm_checkpoint_save(s->writer, &info, parts, parts[1].count > 0 ? 2 : 1, err);
+        }
     }
     trmi_free(l.tensors);
     trmi_arena_free(&l.arena);

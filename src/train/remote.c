@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "exec/exec.h"
+#include "ps/life.h"
 
 #include <math.h>
 #include <string.h>
@@ -334,7 +335,8 @@ trm_status trmi_remote_bind(trmi_remote *r, trmi_compiled *compiled, trm_error *
         TRMI_TRY(make_stage(r, &r->stages[i], err));
     }
     TRMI_TRY(trm_ps_batch_create(r->client, &r->reader, err));
-    trm_exec_set_step(compiled->exec, trmi_remote_step(r));
+    /* Hybrid, an update is of all workers' batches. */
+    trm_exec_set_step(compiled->exec, r->options.tables_only ? (uint64_t)trmi_remote_position(r) : trmi_remote_step(r));
     return TRM_OK;
 }
 
@@ -555,6 +557,8 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
 int64_t trmi_remote_position(const trmi_remote *r) {
     return trm_ps_client_next_batch(r->client) - (trmi_remote_is_staged(r) ? 1 : 0);
 }
+
+void trmi_remote_begin_at(trmi_remote *r, int64_t batch) { trmi_client_begin_at(r->client, batch); }
 
 /* ---- leases ------------------------------------------------------------------------------------- */
 

@@ -64,6 +64,9 @@ uint64_t trmi_remote_step(const trmi_remote *remote);
 /* Batches that this worker has finished, in its earlier lives too, as far as the servers know. */
 int64_t trmi_remote_position(const trmi_remote *remote);
 
+/* Before training: the next batch is this one, at most that of trmi_remote_position; servers that have it know its push. */
+void trmi_remote_begin_at(trmi_remote *remote, int64_t batch);
+
 /* How often the rows of dense variables have been updated, the least and the most often: equal, and the number of
  * batches, when each push was applied exactly once.   error  those of trm_ps_row */
 trm_status trmi_remote_counters(trmi_remote *remote, int64_t *least, int64_t *most, trm_error *err);

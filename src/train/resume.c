@@ -231,6 +231,25 @@ trm_status trm_model_load(trm_model *model, const char *path, bool partial, int3
     return trmi_model_agree(model, status, *skipped, path, err);
 }
 
+trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *step, trm_error *err) {
+    trm_checkpoint *checkpoint;
+    int32_t skipped = 0;
+    *step = -1;
+    trm_status status = trm_checkpoint_open(dir, NULL, &checkpoint, err);
+    if (status == TRM_END) {
+        return TRM_OK;
+    }
+    TRMI_TRY(status);
+    const char *where = trm_checkpoint_path(checkpoint), *const parts[] = {"model", "optimizer"};
+    for (int p = 0; p < 2 && status == TRM_OK; p++) {
+        const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, parts[p]);
+        status = file == NULL ? TRM_OK : load_part(model->train.exec, file, p == 1, true, where, &skipped, err);
+    }
+    *step = status == TRM_OK ? trm_checkpoint_info_of(checkpoint)->global_step : -1;
+    trm_checkpoint_close(checkpoint);
+    return status;
+}
+
 /* ---- resuming ------------------------------------------------------------------------------------ */
 
 typedef struct saved_state {

@@ -218,7 +218,9 @@ static trm_status update(run *r, trm_error *err) {
         return diverged(r, err); /* nobody else is to learn from it */
     }
     if (r->model->options.ps.tables_only) {
-        TRMI_TRY(trm_exec_update(exec, r->p.learning_rate, err));
+        /* After a worker's death the dense parameters may have this batch already (train/hybrid.c). */
+        bool had = trm_exec_step(exec) > (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step);
+        TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->p.learning_rate, err));
         return trmi_remote_push(remote, r->p.learning_rate, err);
     }
     TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
