@@ -16,7 +16,8 @@
  *     (none)     local: trains and evaluates in turn
  *
  * Any role may be killed and started again. Servers keep their tables in model_dir/ps (checkpoints and a
- * log of what came since), so that nothing that was answered is lost; workers and chief hold nothing.
+ * log of what came since), so that nothing that was answered is lost; workers and chief hold nothing, but for
+ * hybrid ones, of which those that live give it to the one that comes back.
  */
 #ifndef TRIREME_ESTIMATOR_H
 #define TRIREME_ESTIMATOR_H
@@ -189,6 +190,11 @@ TRM_API void trm_estimator_request_stop(trm_estimator *estimator);
  * object.   owns   caller frees with trm_text_free */
 TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimator, bool json, char **out,
                                                    trm_error *err);
+
+/* What rows of the servers that keep `folder` (model_dir/ps) began with: a warm start's weights, to look into the folder
+ * with. read NULL: initial values.   errors  IO (the file is gone), CORRUPT, NOMEM   owns  caller, trm_ps_initial_close */
+TRM_API TRM_MUST_USE trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err);
+TRM_API void trm_ps_initial_close(trm_ps_source *source);
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,7 @@ typedef struct trm_ps_folder_options {
     bool no_logs;        /* the checkpoint alone */
     const char *table;   /* loads only its rows; NULL = all */
     const uint64_t *key; /* and only this row, with its last writers */
+    trm_ps_source initial; /* what the job's rows began with: trm_ps_initial_open (trireme/estimator.h) */
 } trm_ps_folder_options;
 
 typedef struct trm_ps_folder_info {
@@ -100,6 +101,7 @@ typedef struct trm_ps_bench_options {
      * budget, what does not fit is spilled to `folder`. */
     int64_t table_bytes;
     int64_t memory_bytes; /* the budget; 0 = what the table is forecast to need and 5 % more */
+    int32_t width;        /* of its rows; 0 = 16 */
     /* Two hosts: one listens (until the other has measured), the other connects. */
     const char *listen, *connect;
     const void *token; /* 32 bytes; needed beyond loopback */

@@ -43,6 +43,7 @@ int app_run_bench_ps(app_context *app) {
         .folder = o->output,
         .table_bytes = o->table_bytes,
         .memory_bytes = o->ps_memory,
+        .width = (int32_t)o->row_width,
         .listen = o->listen,
         .connect = o->connect,
         .token = o->token_file != NULL ? token : NULL,

@@ -1,6 +1,7 @@
 /* `ps inspect` and `ps export`: what parameter servers have kept in a folder. */
 #include "app/cmd_ps.h"
 
+#include "trireme/estimator.h"
 #include "trireme/save.h"
 #include "trireme/save_files.h"
 
@@ -23,8 +24,15 @@ static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
 static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_folder **out,
                               trm_error *err) {
     const app_options *o = &app->o;
-    const trm_ps_folder_options options = {.cut = (uint32_t)o->cut, .table = o->table, .key = key};
-    return trm_ps_folder_open(app->parsed.arguments[0], &options, out, err);
+    const char *path = app->parsed.arguments[0];
+    trm_ps_folder_options options = {.cut = (uint32_t)o->cut, .table = o->table, .key = key};
+    trm_error why;
+    if (trm_ps_initial_open(path, &options.initial, &why) != TRM_OK) {
+        app_warn("rows that were made since the checkpoint have the wrong values here: %s", why.message);
+    }
+    trm_status status = trm_ps_folder_open(path, &options, out, err); /* all rows that logs make are made now */
+    trm_ps_initial_close(&options.initial);
+    return status;
 }
 
 static int32_t find_table(const trm_ps_folder *folder, const char *name) {

@@ -326,6 +326,7 @@ static const app_flag BENCH_PS[] = {
     {"tcp-only", APP_BOOL, OPTION(tcp_only), NULL, "no shared memory on one host", 0, 0},
     {"table-bytes", APP_BYTES, OPTION(table_bytes), "BYTES", "instead: fills and trains a table of so much memory", 1e6, 1e15},
     {"ps-memory", APP_BYTES, OPTION(ps_memory), "BYTES", "its budget, the rest is spilled to --output (the forecast and 5 %)", 1e6, 1e15},
+    {"row-width", APP_INT, OPTION(row_width), "N", "numbers in a row of that table (16)", 1, 1048576},
     {"listen", APP_TEXT, OPTION(listen), "HOST:PORT", "instead: a server for --connect, until that has measured", 0, 0},
     {"connect", APP_TEXT, OPTION(connect), "HOST:PORT", "measures with the server there", 0, 0},
     {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the secret of both, needed beyond loopback", 0, 0},

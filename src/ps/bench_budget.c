@@ -11,7 +11,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { WIDTH = 16, BATCH = 65536 };
+enum { WIDTH = 16, BATCH = 65536, BATCH_LEAST = 1024 };
+
+/* Of the table: keys of a batch, as many as make batches of equal bytes. */
+typedef struct form {
+    int64_t rows, batch;
+    int32_t width;
+} form;
 
 trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
                            int64_t *bytes, trm_error *err) {
@@ -39,20 +45,20 @@ static int64_t resident_bytes(void) {
     return (int64_t)resident * sysconf(_SC_PAGESIZE);
 }
 
-static trm_status train(trm_ps_client *client, int32_t table, int64_t rows, bool fill,
+static trm_status train(trm_ps_client *client, int32_t table, const form *f, bool fill,
                         int64_t batches, const float *gradients, float *out, uint64_t *keys,
                         trm_error *err) {
     trm_ps_batch *batch;
     TRMI_TRY(trm_ps_batch_create(client, &batch, err));
     trm_status status = TRM_OK;
     for (int64_t n = 0; n < batches && status == TRM_OK; n++) {
-        for (int64_t i = 0; i < BATCH; i++) {
-            int64_t at = n * BATCH + i;
-            keys[i] = fill ? (uint64_t)trmi_min_i64(at, rows - 1)
-                           : trmi_mix(5, (uint64_t)at) % (uint64_t)rows;
+        for (int64_t i = 0; i < f->batch; i++) {
+            int64_t at = n * f->batch + i;
+            keys[i] = fill ? (uint64_t)trmi_min_i64(at, f->rows - 1)
+                           : trmi_mix(5, (uint64_t)at) % (uint64_t)f->rows;
         }
         trm_ps_batch_clear(batch);
-        status = trm_ps_batch_add(batch, table, keys, BATCH, fill ? NULL : out, gradients, err);
+        status = trm_ps_batch_add(batch, table, keys, f->batch, fill ? NULL : out, gradients, err);
         if (status == TRM_OK && !fill) {
             status = trm_ps_pull_start(batch, err);
             status = status == TRM_OK ? trm_ps_pull_wait(batch, err) : status;
@@ -64,30 +70,31 @@ static trm_status train(trm_ps_client *client, int32_t table, int64_t rows, bool
     return status;
 }
 
-static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, int64_t rows,
+static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, const form *f,
                                  int64_t budget, int64_t forecast, const trmi_bench_say *say,
                                  trm_error *err) {
     int32_t table;
     TRMI_TRY(trm_ps_client_table(client, t, &table, err));
-    float *gradients = trmi_alloc((size_t)BATCH * WIDTH * sizeof *gradients);
-    float *out = trmi_alloc((size_t)BATCH * WIDTH * sizeof *out);
-    uint64_t *keys = trmi_alloc(BATCH * sizeof *keys);
+    const int64_t floats = f->batch * f->width;
+    float *gradients = trmi_alloc((size_t)floats * sizeof *gradients);
+    float *out = trmi_alloc((size_t)floats * sizeof *out);
+    uint64_t *keys = trmi_alloc((size_t)f->batch * sizeof *keys);
     trm_status status = gradients == NULL || out == NULL || keys == NULL
                             ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
                             : TRM_OK;
-    for (int64_t i = 0; status == TRM_OK && i < (int64_t)BATCH * WIDTH; i++) {
+    for (int64_t i = 0; status == TRM_OK && i < floats; i++) {
         gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;
     }
-    int64_t before = resident_bytes(), batches = (rows + BATCH - 1) / BATCH,
+    int64_t before = resident_bytes(), batches = (f->rows + f->batch - 1) / f->batch,
             trained = trmi_min_i64(200, 4 + batches / 4);
     double at = trmi_os_now();
     if (status == TRM_OK) {
-        status = train(client, table, rows, true, batches, gradients, out, keys, err);
+        status = train(client, table, f, true, batches, gradients, out, keys, err);
     }
     double filled = trmi_os_now() - at;
     at = trmi_os_now();
     if (status == TRM_OK) {
-        status = train(client, table, rows, false, trained, gradients, out, keys, err);
+        status = train(client, table, f, false, trained, gradients, out, keys, err);
     }
     double seconds = trmi_os_now() - at;
     trm_table_stats stats = {0};
@@ -103,18 +110,19 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     trmi_bench_one(say, "budget.table_of_forecast", "ratio",
                    (double)stats.bytes / (double)forecast);
     trmi_bench_one(say, "budget.rows", "rows", (double)stats.rows);
-    trmi_bench_one(say, "budget.values", "GB", (double)stats.rows * WIDTH * 4 * 1e-9);
+    trmi_bench_one(say, "budget.values", "GB", (double)stats.rows * f->width * 4 * 1e-9);
     trmi_bench_one(say, "budget.evicted", "rows", (double)stats.evicted);
     trmi_bench_one(say, "budget.spilled", "rows", (double)stats.spilled);
-    trmi_bench_one(say, "budget.fill", "rows/s", (double)(batches * BATCH) / filled);
-    trmi_bench_one(say, "budget.train", "rows/s", (double)(trained * BATCH) / seconds);
+    trmi_bench_one(say, "budget.fill", "rows/s", (double)(batches * f->batch) / filled);
+    trmi_bench_one(say, "budget.train", "rows/s", (double)(trained * f->batch) / seconds);
     return TRM_OK;
 }
 
 trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_bench_say *say,
                              trm_error *err) {
+    const int32_t width = options->width > 0 ? options->width : WIDTH;
     trm_table_options t = {.name = "large",
-                           .width = WIDTH,
+                           .width = width,
                            .dtype = TRM_FLOAT32,
                            .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
                            .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
@@ -138,7 +146,7 @@ trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_ben
     trm_ps_client_options co = {.local = &server, .servers = 1};
     trm_status status = trm_ps_client_create(&co, &client, err);
     if (status == TRM_OK) {
-        status = fill_and_train(client, &t, rows, budget, forecast, say, err);
+        status = fill_and_train(client, &t, &(form){rows, trmi_max_i64(BATCH_LEAST, (int64_t)BATCH * WIDTH / width), width}, budget, forecast, say, err);
     }
     trm_ps_client_destroy(client);
     trm_ps_server_stop(server);

@@ -37,7 +37,7 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     if (f->shards == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", f->path);
     }
-    trmi_row_table_place place = {.shards = f->count};
+    trmi_row_table_place place = {.shards = f->count, .initial = f->options.initial};
     for (uint32_t i = 0; i < f->count; i++) {
         TRMI_TRY(trmi_shard_create(INT64_MAX / 2, &place, i % (uint32_t)f->info.shards,
                                    &f->shards[i], err));

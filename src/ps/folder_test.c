@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { WIDTH = 3, KEYS = 100 };
+enum { WIDTH = 3, KEYS = 100, NEW_KEYS = 3 };
 static char folder[64];
 
 static trm_status count_rows(void *context, const trm_row_info *info, const float *values,
@@ -35,6 +35,16 @@ static void push(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count)
     CHECK_OK(trm_ps_push(to, NULL, &err), err);
 }
 
+/* What rows began with. */
+static bool warm(void *context, const char *table, uint64_t key, int32_t width, float *values) {
+    (void)context;
+    for (int32_t i = 0; i < width; i++) {
+        values[i] = (float)key + 0.5f * (float)i;
+    }
+    return strcmp(table, "a") == 0;
+}
+static const trm_ps_source initial = {warm, NULL};
+
 static trm_ps_server *server[2];
 static trm_ps_client *client[2];
 static trm_ps_batch *batch[2];
@@ -48,6 +58,7 @@ static void start_job(void) {
                                    .shards = 2,
                                    .folder = folder,
                                    .memory_bytes = 1 << 26,
+                                   .initial = initial,
                                    .log_pushes = true};
         CHECK_OK(trm_ps_server_start(&o, &server[s], &err), err);
     }
@@ -100,9 +111,10 @@ static void a_folder_shows_what_servers_have(void **state) {
     push(batch[0], a, 50, 20); /* only in the logs, as the next */
     CHECK_OK(trm_ps_flush(client[0], &err), err);
     push(batch[1], a, 55, 1);
+    push(batch[1], a, KEYS, NEW_KEYS); /* rows that logs make begin as the servers' */
     CHECK_OK(trm_ps_flush(client[1], &err), err);
     /* While the servers run. */
-    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), err);
+    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err), err);
     trm_ps_folder_info info;
     trm_ps_folder_get_info(f, &info);
     assert_int_equal(info.cut, 2);
@@ -110,18 +122,18 @@ static void a_folder_shows_what_servers_have(void **state) {
     assert_int_equal(info.servers, 2);
     assert_int_equal(info.shards, 2);
     assert_int_equal(info.tables, 2);
-    assert_int_equal(info.global_step, 5);
-    assert_int_equal(info.logged, 2);
+    assert_int_equal(info.global_step, 6);
+    assert_int_equal(info.logged, 3);
     int64_t rows, sum[2] = {0};
     int32_t slots;
     assert_string_equal(trm_ps_folder_table(f, 0, &rows, &slots)->name, "a");
-    assert_int_equal(rows, KEYS);
+    assert_int_equal(rows, KEYS + NEW_KEYS);
     assert_int_equal(slots, WIDTH);
     assert_null(trm_ps_folder_table(f, 2, &rows, &slots));
     CHECK_OK(trm_ps_folder_each(f, 1, count_rows, sum, &err), err);
     assert_int_equal(sum[0], 10);
     assert_int_equal(sum[1], 7 * 10 + 45);
-    for (uint64_t key = 0; key < KEYS; key++) {
+    for (uint64_t key = 0; key < KEYS + NEW_KEYS; key++) {
         trm_row_info have, want;
         float v[2][WIDTH], s[2][WIDTH];
         CHECK_OK(trm_ps_folder_row(f, 0, key, &have, v[0], s[0], &err), err);

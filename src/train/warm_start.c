@@ -152,6 +152,8 @@ trm_status trmi_warm_start_check(const trmi_warm_start *w, const trm_model *mode
 
 /* ---- what a job began with --------------------------------------------------------------------------------- */
 
+static void note_path(const char *folder, char note[PATH_BYTES + 32]) { snprintf(note, PATH_BYTES + 32, "%s/warm-start.txt", folder); }
+
 static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error *err) {
     uint8_t *text;
     size_t bytes;
@@ -163,19 +165,38 @@ static trm_status remembered(const char *note, char path[PATH_BYTES], trm_error 
     return TRM_OK;
 }
 
+/* *out NULL: the job of this folder began with nothing, or has not begun. */
+static trm_status open_remembered(const char *folder, trmi_warm_start **out, trm_error *err) {
+    char note[PATH_BYTES + 32], path[PATH_BYTES];
+    *out = NULL;
+    note_path(folder, note);
+    if (folder[0] == '\0' || access(note, F_OK) != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(remembered(note, path, err));
+    trm_status status = trmi_warm_start_open(path, out, err);
+    return status == TRM_OK ? TRM_OK
+                            : (trmi_error_append(err, ": rows that nobody has trained yet begin with it (%s): put it back", note), status);
+}
+
+trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err) {
+    trmi_warm_start *warm;
+    TRMI_TRY(open_remembered(folder, &warm, err));
+    *out = (trm_ps_source){warm == NULL ? NULL : trmi_warm_start_row, warm};
+    return TRM_OK;
+}
+
+void trm_ps_initial_close(trm_ps_source *source) {
+    trmi_warm_start_close(source->context);
+    *source = (trm_ps_source){0};
+}
+
 trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out, trm_error *err) {
-    char note[PATH_BYTES + 32], path[PATH_BYTES] = "", full[PATH_MAX];
+    char note[PATH_BYTES + 32], path[PATH_BYTES], full[PATH_MAX];
     const char *wanted = e->config.warm_start_from;
     uint64_t step;
-    *out = NULL;
-    snprintf(note, sizeof note, "%s/warm-start.txt", folder);
-    if (folder[0] != '\0' && access(note, F_OK) == 0) {
-        TRMI_TRY(remembered(note, path, err));
-        trm_status status = trmi_warm_start_open(path, out, err);
-        return status == TRM_OK ? TRM_OK
-                                : (trmi_error_append(err, ": rows that nobody has trained yet begin with it (%s): put it back", note), status);
-    }
-    if (wanted == NULL) {
+    TRMI_TRY(open_remembered(folder, out, err));
+    if (*out != NULL || wanted == NULL) {
         return TRM_OK;
     }
     if (trmi_job_read(e, &step) != TRMI_JOB_NONE) {
@@ -187,5 +208,6 @@ trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, tr
     }
     TRMI_TRY(trmi_warm_start_open(full, out, err));
     int length = snprintf(path, sizeof path, "%s\n", full);
+    note_path(folder, note);
     return folder[0] == '\0' ? TRM_OK : trmi_os_replace_file(NULL, note, path, (size_t)length, err);
 }
