@@ -93,6 +93,7 @@ static void shm_destroy(trmi_engine *engine) {
     trmi_free(shm->sources);
     trmi_free(shm->targets);
     trmi_free(shm->found);
+    trmi_shm_forget(shm);
     trmi_free(shm->missing);
     trmi_free(shm);
 }
@@ -137,9 +138,10 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->targets = trmi_alloc(n * sizeof *shm->targets);
     shm->found = trmi_alloc(2 * n * sizeof *shm->found);
     shm->missing = trmi_alloc(n * sizeof *shm->missing);
+    shm->repeats = trmi_alloc(TRMI_SHM_REPEATS * sizeof *shm->repeats);
     trm_status status = TRM_OK;
     if (shm->cells_written == NULL || shm->cells_read == NULL || shm->sources == NULL ||
-        shm->targets == NULL || shm->found == NULL || shm->missing == NULL) {
+        shm->targets == NULL || shm->found == NULL || shm->missing == NULL || shm->repeats == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
     }
     status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;

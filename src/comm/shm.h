@@ -37,6 +37,7 @@ enum {
     TRMI_SHM_CELLS = 8,
     TRMI_SHM_CELL_BYTES = 16384,
     TRMI_SHM_LANES = 16,     /* of parts of a sum: one a CPU, as far as they go */
+    TRMI_SHM_REPEATS = 64,   /* sums that are remembered */
     TRMI_SHM_SPIN_LOOPS = 32 /* polls between looks at alarm and clock */
 };
 
@@ -77,6 +78,7 @@ typedef struct trmi_shm_host {
     trmi_shm_region *regions;    /* [n][REGIONS], shared */
     trmi_shm_segment segment;
     trmi_shm_mapping *mappings; /* [n][REGIONS], private */
+    _Atomic uint64_t changes;   /* of this rank's own regions */
 } trmi_shm_host;
 
 /* Collective among the `n` ranks of a host. The child of a split takes a reference instead. */
@@ -130,16 +132,21 @@ typedef struct trmi_shm_references {
     trmi_shm_place send, recv;
 } trmi_shm_references;
 
-/* One cache line says it all for the smallest vectors and for the largest. */
-typedef struct trmi_shm_slot {
-    _Alignas(64) _Atomic uint64_t sequence;
+/* What a rank says of its part in an operation. */
+typedef struct trmi_shm_said {
     uint64_t signature[2];
-    uint32_t way;    /* TRMI_SHM_CARRIES or TRMI_SHM_POINTS */
+    uint32_t way; /* TRMI_SHM_CARRIES or TRMI_SHM_POINTS */
     uint32_t spare;
     union {
         uint8_t tiny[32];       /* carries: up to 32 bytes; more are in payload */
         trmi_shm_references at; /* points */
     };
+} trmi_shm_said;
+
+/* One cache line says it all for the smallest vectors and for the largest. */
+typedef struct trmi_shm_slot {
+    _Alignas(64) _Atomic uint64_t sequence;
+    trmi_shm_said said;
     _Alignas(64) uint8_t payload[]; /* small data, or TRM_ALLTOALLV's table */
 } trmi_shm_slot;
 enum { TRMI_SHM_CARRIES = 1, TRMI_SHM_POINTS = 2 };
@@ -158,6 +165,19 @@ typedef struct trmi_shm_found {
     size_t bytes;
     char *at;
 } trmi_shm_found;
+
+/* A short sum of vectors that all reach, as it was done last (shm_repeat.c). */
+typedef struct trmi_shm_repeat {
+    const void *send;
+    void *recv; /* NULL: nothing is remembered here */
+    uint64_t signature[2], changes;
+    trmi_shm_said *said;  /* [n] what each rank posted */
+    const void **sources; /* [n], and... */
+    void **targets;       /* ...[target_count] this rank's slice in them */
+    int32_t target_count;
+    int64_t count; /* elements of the slice */
+    trmi_reduce_fn *kernel;
+} trmi_shm_repeat;
 
 typedef struct trmi_shm {
     trmi_engine base;
@@ -188,6 +208,7 @@ typedef struct trmi_shm {
     const void **sources; /* [n] scratch of an operation */
     void **targets;       /* [n] */
     trmi_shm_found *found; /* [n][2]: what each sends, where it receives */
+    trmi_shm_repeat *repeats; /* [REPEATS] */
     bool *missing;        /* [n] */
 } trmi_shm;
 
@@ -228,6 +249,14 @@ bool trmi_shm_parts_over(const trmi_shm *shm);
 trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err);
 /* arrive, then wait */
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
+
+/* shm_repeat.c: sums that are called again and again. recall: how `op` was done last, NULL if that is not known.
+ * says_the_same: all peers have posted what they posted then. remember: `sources` and `targets` of the engine point at
+ * this rank's slice of `count` elements, and all have posted; without memory for it nothing is remembered. */
+const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op);
+bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
+void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count);
+void trmi_shm_forget(trmi_shm *shm);
 
 /* shm_collective.c, shm_message.c: the engine's verbs. */
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err);

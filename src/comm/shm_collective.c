@@ -139,7 +139,8 @@ static void sum_part(trmi_shm *shm, const trmi_op *op, int64_t moved, int64_t co
  * what another rank left. */
 enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES = 16 << 20 };
 
-static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
+/* Returns the slice's length where it was taken in one go, otherwise 0. */
+static int64_t slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
     int64_t lines = (count + (1 << shift) - 1) >> shift;
@@ -147,7 +148,7 @@ static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t targe
     int64_t mine = trmi_min_i64(count, lines * (shm->me + 1) / shm->n << shift) - first;
     int64_t touched = mine * bytes * shm->n, block = mine;
     if (mine == 0) {
-        return;
+        return 0;
     }
     if (!shm->counted && touched > TURN_LEAST_BYTES && touched <= TURN_MOST_BYTES) {
         block = (TURN_BLOCK_BYTES / shm->n / bytes + 1) >> shift << shift;
@@ -159,6 +160,7 @@ static void slice(trmi_shm *shm, const trmi_op *op, int64_t count, int32_t targe
         sum_part(shm, op, (next - at) * bytes, trmi_min_i64(block, mine - next), target_count);
         at = next;
     }
+    return blocks == 1 ? mine : 0;
 }
 
 /* --- small ---------------------------------------------------------------------------------------- */
@@ -177,7 +179,7 @@ static int64_t published_bytes(const trmi_shm *shm, const trmi_op *op) {
 }
 
 static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
-    return bytes <= (int64_t)sizeof slot->tiny ? slot->tiny : slot->payload;
+    return bytes <= (int64_t)sizeof slot->said.tiny ? slot->said.tiny : slot->payload;
 }
 
 static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
@@ -198,7 +200,7 @@ static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
 
 /* --- direct --------------------------------------------------------------------------------------- */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
-    return &trmi_shm_slot_of(shm, rank, shm->posts)->at;
+    return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
 
 static bool can_go_direct(const trmi_shm *shm, const trmi_op *op) {
@@ -299,7 +301,10 @@ static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published
         return trmi_group_poison(&shm->base.group, &cause, err);
     }
     if (is_slice_kind(op->kind)) {
-        slice(shm, op, op->count, target_count);
+        int64_t mine = slice(shm, op, op->count, target_count);
+        if (mine > 0 && published <= WORTH_RINGING) {
+            trmi_shm_remember(shm, op, target_count, mine);
+        }
     } else if (receives(op, shm->me)) {
         pull(shm, op, &(window){.limit = INT64_MAX});
     }
@@ -405,25 +410,26 @@ static void find_buffers(trmi_shm *shm, const trmi_op *op, int64_t send_count, t
 
 static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
-    slot->signature[0] = op->signature[0];
-    slot->signature[1] = op->signature[1];
+    trmi_shm_said *said = &slot->said;
+    said->signature[0] = op->signature[0];
+    said->signature[1] = op->signature[1];
     int64_t send_count = op->kind == TRM_ALLGATHERV        ? op->counts[shm->me]
                          : is_per_destination(op->kind) ? op->total
                                                           : op->count;
     bool reachable = false;
     if (published > TRMI_SHM_CARRY_BYTES) {
-        find_buffers(shm, op, send_count, &slot->at);
-        reachable = slot->at.send.region != TRMI_SHM_NOWHERE && slot->at.recv.region != TRMI_SHM_NOWHERE;
+        find_buffers(shm, op, send_count, &said->at);
+        reachable = said->at.send.region != TRMI_SHM_NOWHERE && said->at.recv.region != TRMI_SHM_NOWHERE;
     }
     if (carries(shm, op, reachable, published)) {
-        slot->way = TRMI_SHM_CARRIES;
+        said->way = TRMI_SHM_CARRIES;
         if (op->kind != TRM_BARRIER && sends(op, shm->me) && send_count > 0) {
             memcpy(carried_data(slot, published), op->send,
                    (size_t)send_count * trm_dtype_bytes(op->dtype));
         }
         return;
     }
-    slot->way = TRMI_SHM_POINTS;
+    said->way = TRMI_SHM_POINTS;
     for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
         int64_t *table = (int64_t *)(void *)slot->payload;
         table[2 * r] = op->send_offsets[r];
@@ -433,10 +439,9 @@ static void fill_slot(trmi_shm *shm, const trmi_op *op, int64_t published) {
 
 static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     for (int32_t r = 0; r < shm->n; r++) {
-        const trmi_shm_slot *slot = trmi_shm_slot_of(shm, r, shm->posts);
-        if (r != shm->me &&
-            (slot->signature[0] != op->signature[0] || slot->signature[1] != op->signature[1])) {
-            return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, slot->signature, err);
+        const uint64_t *signature = trmi_shm_slot_of(shm, r, shm->posts)->said.signature;
+        if (r != shm->me && (signature[0] != op->signature[0] || signature[1] != op->signature[1])) {
+            return trmi_op_mismatch(&shm->base.group, op, r, op->sequence, signature, err);
         }
         if (op->kind == TRM_ALLTOALLV) {
             int64_t sent = table_of(shm, op, r)[2 * shm->me + 1];
@@ -456,15 +461,10 @@ static trm_status check_posts(trmi_shm *shm, const trmi_op *op, trm_error *err) 
 }
 
 static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published, trm_error *err) {
-    TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
-    /* Own the lines of the next arrivals before they are needed: peers hold copies. By invariant 1
-     * nobody reads the next slot any more. */
-    __builtin_prefetch(trmi_shm_slot_of(shm, shm->me, shm->posts + 1), 1);
-    __builtin_prefetch(&shm->lines[shm->me], 1);
     TRMI_TRY(check_posts(shm, op, err));
     int32_t carrying = 0;
     for (int32_t r = 0; r < shm->n; r++) {
-        carrying += trmi_shm_slot_of(shm, r, shm->posts)->way == TRMI_SHM_CARRIES;
+        carrying += trmi_shm_slot_of(shm, r, shm->posts)->said.way == TRMI_SHM_CARRIES;
     }
     if (carrying == shm->n) {
         run_small(shm, op, published);
@@ -474,12 +474,38 @@ static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published
                                                    : run_staged(shm, op, err);
 }
 
-trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
-    trmi_shm *shm = (trmi_shm *)(void *)engine;
+/* Posts what is in the slot, and waits for the others' posts. */
+static trm_status post(trmi_shm *shm, const trmi_op *op, trm_error *err) {
+    trmi_shm_post(shm);
+    TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
+    /* Own the lines of the next arrivals before they are needed: peers hold copies. By invariant 1
+     * nobody reads the next slot any more. */
+    __builtin_prefetch(trmi_shm_slot_of(shm, shm->me, shm->posts + 1), 1);
+    __builtin_prefetch(&shm->lines[shm->me], 1);
+    return TRM_OK;
+}
+
+static trm_status run_first(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
-    trmi_shm_post(shm);
-    trm_status status = run_posted(shm, op, published, err);
+    TRMI_TRY(post(shm, op, err));
+    return run_posted(shm, op, published, err);
+}
+
+static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_repeat *last, trm_error *err) {
+    trmi_shm_slot_of(shm, shm->me, shm->posts + 1)->said = last->said[shm->me];
+    TRMI_TRY(post(shm, op, err));
+    if (!trmi_shm_says_the_same(shm, last)) {
+        return run_posted(shm, op, published_bytes(shm, op), err);
+    }
+    last->kernel(last->targets, last->target_count, last->sources, shm->n, last->count, op->divisor);
+    return trmi_shm_meet(shm, op, err);
+}
+
+trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err) {
+    trmi_shm *shm = (trmi_shm *)(void *)engine;
+    const trmi_shm_repeat *last = trmi_shm_recall(shm, op);
+    trm_status status = last != NULL ? run_again(shm, op, last, err) : run_first(shm, op, err);
     trmi_shm_settle(shm);
     return status;
 }

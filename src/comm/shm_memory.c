@@ -281,6 +281,7 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
             region->bytes = wanted;
             region->fd = fd;
             atomic_fetch_add(&region->generation, 1); /* odd: in use */
+            atomic_fetch_add(&host->changes, 1);
         }
     }
     pthread_mutex_unlock(&host->mutex);
@@ -299,6 +300,7 @@ void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
             munmap(memory, mine[i].bytes);
             close(mine[i].fd);
             atomic_fetch_add(&mine[i].generation, 1); /* even: free */
+            atomic_fetch_add(&host->changes, 1);
             break;
         }
     }

@@ -87,12 +87,82 @@ static void crowded(void **state) {
     sched_setaffinity(0, sizeof before, &before);
 }
 
+/* Sums `count` numbers that depend on the rank and on `salt`, and looks at the result. */
+static bool sums_well(trm_comm *comm, float *send, float *recv, int64_t count, trm_reduce reduce, int salt, trm_error *err) {
+    int rank = trm_comm_rank(comm), size = trm_comm_size(comm);
+    float *from = send != NULL ? send : recv;
+    for (int64_t k = 0; k < count; k++) {
+        from[k] = (float)((k + 3 * rank + salt) % 13);
+    }
+    trm_collective op = {.kind = TRM_ALLREDUCE, .send = send, .recv = recv, .count = count, .dtype = TRM_FLOAT32, .reduce = reduce};
+    if (trm_comm_run(comm, &op, err) != TRM_OK) {
+        return false;
+    }
+    for (int64_t k = 0; k < count; k++) {
+        float wanted = 0;
+        for (int r = 0; r < size; r++) {
+            float next = (float)((k + 3 * r + salt) % 13);
+            wanted = reduce == TRM_REDUCE_MAX && wanted > next ? wanted : reduce == TRM_REDUCE_MAX ? next : wanted + next;
+        }
+        if (recv[k] != wanted) {
+            snprintf(err->message, sizeof err->message, "salt %d, element %ld of %ld: %g, expected %g", salt, (long)k, (long)count,
+                     (double)recv[k], (double)wanted);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What was remembered of a sum holds for that sum only: not for another buffer of a peer, another reduction or count, nor
+ * for memory that was given back and taken anew; and who disagrees is still told. */
+static void sums_again(rank_context *context) {
+    OPEN_COMM();
+    enum { LONGEST = 4096 };
+    static const int64_t counts[] = {300, 1000, 3333, LONGEST};
+    int salt = 0;
+    for (int round = 0; round < 3; round++) {
+        float *a = trm_comm_alloc_shared(comm, LONGEST * sizeof *a, &err), *b = trm_comm_alloc_shared(comm, LONGEST * sizeof *b, &err);
+        EXPECT(a != NULL && b != NULL, "%s", err.message);
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            for (int i = 0; i < 12; i++) {
+                float *to = i % 3 == 2 ? b : a;
+                to = i > 5 && rank == i % size ? b : to; /* one rank elsewhere than last time */
+                EXPECT(sums_well(comm, NULL, to, counts[c], TRM_REDUCE_SUM, salt++, &err), "%s", err.message);
+                EXPECT(sums_well(comm, b, a, counts[c], i % 2 ? TRM_REDUCE_MAX : TRM_REDUCE_SUM, salt++, &err), "%s", err.message);
+            }
+        }
+        if (round == 1 && rank == 0) { /* what follows may lie where a lay, or elsewhere */
+            float *between = trm_comm_alloc_shared(comm, LONGEST, &err);
+            EXPECT(between != NULL, "%s", err.message);
+        }
+        trm_comm_free_shared(comm, rank % 2 ? a : b);
+        trm_comm_free_shared(comm, rank % 2 ? b : a);
+    }
+    float *last = trm_comm_alloc_shared(comm, LONGEST * sizeof *last, &err);
+    EXPECT(last != NULL, "%s", err.message);
+    for (int i = 0; i < 3; i++) {
+        EXPECT(sums_well(comm, NULL, last, 2000, TRM_REDUCE_SUM, i, &err), "%s", err.message);
+    }
+    trm_status status = trm_comm_allreduce(comm, last, rank == 1 ? 1999 : 2000, TRM_FLOAT32, TRM_REDUCE_SUM, &err);
+    EXPECT(status == TRM_INVALID && strstr(err.message, "ranks disagree") != NULL, "%d: %s", (int)status, err.message);
+    CLOSE_COMM();
+}
+
+static void repeated(void **state) {
+    rank_setup given = {.options = {.engine = "shm"}};
+    for (int n = 2; n <= 3; n++) {
+        ranks_run(n, 0, true, sums_again, &given, "processes that sum again");
+        ranks_run(n, 0, false, sums_again, &given, "threads that sum again");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_threads),
         cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged),
         cmocka_unit_test(crowded),
+        cmocka_unit_test(repeated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
