@@ -65,21 +65,24 @@ static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, i
 }
 
 trm_status app_launch(const app_context *app, const char *const *command, int *code, trm_error *err) {
-    static char self[4096], text[4096];
+    static char self[4096];
     static const char *agent[] = {self, "run", "--agent", NULL};
     static trm_launch_host hosts[HOSTS_MAX];
     const app_options *o = &app->o;
     int32_t host_count = 0;
     int64_t ranks = o->ranks > 0 ? o->ranks : 1, listed = 0;
+    char *text = NULL; /* the hosts' names lie in it */
     if (o->hosts != NULL) {
         ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
         self[length > 0 ? length : 0] = '\0';
-        snprintf(text, sizeof text, "%s", o->hosts);
-        trm_status parsed = hosts_of(text, hosts, &host_count, &listed, err);
+        text = strdup(o->hosts);
+        trm_status parsed = text != NULL ? hosts_of(text, hosts, &host_count, &listed, err) : app_fail(err, TRM_NOMEM, "no memory");
         if (parsed != TRM_OK) {
+            free(text);
             return parsed;
         }
         if (listed != ranks && o->ranks > 1) {
+            free(text);
             return app_fail(err, TRM_INVALID, "-n %lld, but --hosts has %lld ranks; leave -n away", (long long)ranks,
                             (long long)listed);
         }
@@ -102,6 +105,7 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
         .write = app_write_through};
     trm_launch_result result;
     trm_status status = trm_launch(&options, &result, err);
+    free(text);
     if (status == TRM_OK) {
         /* A launcher says 2 for whatever fails; a measurement says what its ranks say. */
         bool own = strncmp(app->command->name, "bench", 5) == 0 && result.exit_code == 2 && result.failed_code > 0;
