@@ -302,13 +302,13 @@ typedef struct trm_machine_peak {
 } trm_machine_peak;
 /* A machine that is sampled again and again. One at a time is measured; threads 0 = the CPUs that this process may use.
  *   error NOMEM   alloc 400 MB at most, until destroyed */
-typedef struct trm_machine trm_machine;
-TRM_API TRM_MUST_USE trm_status trm_machine_create(int threads, trm_machine **out, trm_error *err);
-TRM_API void trm_machine_destroy(trm_machine *machine);
+typedef struct trm_meter trm_meter;
+TRM_API TRM_MUST_USE trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err);
+TRM_API void trm_meter_destroy(trm_meter *machine);
 /* Each loop once, for a quarter of a second in all. */
-TRM_API void trm_machine_sample(trm_machine *machine);
+TRM_API void trm_meter_sample(trm_meter *machine);
 /* Of all samples so far the median of each loop, and the highest. Either may be NULL. */
-TRM_API void trm_machine_describe(const trm_machine *machine, trm_machine_peak *median, trm_machine_peak *best);
+TRM_API void trm_meter_describe(const trm_meter *machine, trm_machine_peak *median, trm_machine_peak *best);
 /* Seconds that moving `bytes`, of them `written`, takes by the loops of that mix, in the largest working set that is
  * no larger than `held` bytes. */
 TRM_API double trm_machine_memory_seconds(const trm_machine_peak *peak, double bytes, double written, double held);
@@ -334,7 +334,7 @@ typedef struct trm_step_profile {
  * With `beside` (NULL: nothing) the machine is sampled after each run of the program, its arithmetic also between
  * operators twenty times a second, so that both meet the same clock and the same neighbours.
  *   owns  *out belongs to the exec, valid until the next call */
-TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside,
+TRM_API TRM_MUST_USE trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
                                                  const trm_step_profile **out, int32_t *count,
                                                  double *step_seconds, trm_error *err);
 

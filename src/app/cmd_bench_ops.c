@@ -125,18 +125,18 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
 static trm_status measure(const app_context *app, trm_model *model, const char *name, trm_error *err) {
     const trm_step_profile *steps;
     int32_t count;
-    trm_machine *machine;
+    trm_meter *machine;
     trm_machine_peak peak, best;
     double step;
-    trm_status status = trm_machine_create((int)app->o.threads, &machine, err);
+    trm_status status = trm_meter_create((int)app->o.threads, &machine, err);
     if (status != TRM_OK) {
         return status;
     }
-    trm_machine_sample(machine);
+    trm_meter_sample(machine);
     status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count,
                               &step, err);
-    trm_machine_describe(machine, &peak, &best);
-    trm_machine_destroy(machine);
+    trm_meter_describe(machine, &peak, &best);
+    trm_meter_destroy(machine);
     if (status != TRM_OK) {
         return status;
     }

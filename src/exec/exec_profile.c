@@ -85,7 +85,7 @@ static int by_value(const void *a, const void *b) {
 /* Times of `rows` steps, `repeats` of each. */
 typedef struct stopwatch {
     trm_exec *exec;
-    trm_machine *beside;
+    trm_meter *beside;
     double *times, *wholes;
     double sampled, sampling; /* when last; seconds within this run */
     int32_t rows;
@@ -98,7 +98,7 @@ static const double between_samples = 0.05; /* seconds */
 
 static void sample_between(stopwatch *w, double now) {
     if (w->beside != NULL && now > w->sampled + between_samples) {
-        trmi_machine_sample_arithmetic(w->beside);
+        trmi_meter_sample_arithmetic(w->beside);
         w->sampled = trmi_os_now();
         w->sampling += w->sampled - now;
     }
@@ -165,7 +165,7 @@ static void describe_update(const trm_exec *exec, double seconds, trm_step_profi
                               .reuse_bytes = step, .same = 1, .first_same = p->steps_count};
 }
 
-trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, const trm_step_profile **out,
+trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside, const trm_step_profile **out,
                             int32_t *count, double *step_seconds, trm_error *err) {
     const trm_program *p = exec->program;
     stopwatch w = {.exec = exec, .beside = beside, .repeats = repeats < 1 ? 1 : repeats, .sampled = trmi_os_now()};
@@ -183,7 +183,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_machine *beside, co
     for (int r = 0; r < w.repeats; r++) {
         TRMI_TRY_GOTO(status, time_step(&w, r, err), done);
         if (beside != NULL) {
-            trm_machine_sample(beside);
+            trm_meter_sample(beside);
         }
     }
     for (int32_t i = 0; i < w.rows; i++) {

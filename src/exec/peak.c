@@ -23,7 +23,7 @@ typedef struct samples {
     int64_t count, room;
 } samples;
 
-struct trm_machine {
+struct trm_meter {
     const trmi_peak_kernels *kernels;
     int threads;
     float *memory;
@@ -93,7 +93,7 @@ static double arithmetic(loop *run, int threads) {
 }
 
 /* Bytes per second of a loop over a working set of `bytes`. Stored words count once. */
-static double bandwidth(const trm_machine *m, int mix, bool stream, int64_t bytes) {
+static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes) {
     int64_t each = bytes / 4 / arrays[mix] / 16 * 16, share = each / m->threads / 16 * 16;
     int64_t repeats = TRAFFIC / bytes + 1;
     double begin = trmi_os_now();
@@ -109,7 +109,7 @@ static double bandwidth(const trm_machine *m, int mix, bool stream, int64_t byte
 
 static int64_t set_bytes(int32_t set) { return (int64_t)SMALLEST << set; }
 
-void trmi_machine_sample_arithmetic(trm_machine *m) {
+void trmi_meter_sample_arithmetic(trm_meter *m) {
     keep(&m->float32, arithmetic(m->kernels->multiply_add, m->threads));
 #if defined(__x86_64__)
     if (trmi_cpu()->avx512_bf16) {
@@ -118,7 +118,7 @@ void trmi_machine_sample_arithmetic(trm_machine *m) {
 #endif
 }
 
-static void sample_memory(trm_machine *m) {
+static void sample_memory(trm_meter *m) {
     for (int32_t i = 0; i < m->sets; i++) {
         for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
             (void)bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
@@ -131,12 +131,12 @@ static void sample_memory(trm_machine *m) {
 
 /* ---- the machine ---------------------------------------------------------------------------------- */
 
-trm_status trm_machine_create(int threads, trm_machine **out, trm_error *err) {
-    trm_machine *m = trmi_alloc(sizeof *m);
+trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
+    trm_meter *m = trmi_alloc(sizeof *m);
     if (m == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine");
     }
-    *m = (trm_machine){.kernels = TRMI_CPU_CHOICE(&trmi_peak),
+    *m = (trm_meter){.kernels = TRMI_CPU_CHOICE(&trmi_peak),
                        .threads = threads > 0 ? threads : trmi_os_cpu_count(),
                        .memory_bytes = ROOM};
     while (m->memory_bytes > trmi_os_memory_bytes() / 4) {
@@ -160,7 +160,7 @@ trm_status trm_machine_create(int threads, trm_machine **out, trm_error *err) {
     return TRM_OK;
 }
 
-void trm_machine_destroy(trm_machine *m) {
+void trm_meter_destroy(trm_meter *m) {
     if (m == NULL) {
         return;
     }
@@ -175,13 +175,13 @@ void trm_machine_destroy(trm_machine *m) {
     trmi_free(m);
 }
 
-void trm_machine_sample(trm_machine *m) {
-    trmi_machine_sample_arithmetic(m);
+void trm_meter_sample(trm_meter *m) {
+    trmi_meter_sample_arithmetic(m);
     sample_memory(m);
 }
 
 /* All rates by one statistic; of memory the better way to store. */
-static void describe(const trm_machine *m, double (*statistic)(const samples *), trm_machine_peak *out) {
+static void describe(const trm_meter *m, double (*statistic)(const samples *), trm_machine_peak *out) {
     *out = (trm_machine_peak){.threads = m->threads,
                               .float32_flops = statistic(&m->float32),
                               .bfloat16_flops = statistic(&m->bfloat16),
@@ -196,7 +196,7 @@ static void describe(const trm_machine *m, double (*statistic)(const samples *),
     }
 }
 
-void trm_machine_describe(const trm_machine *m, trm_machine_peak *middle, trm_machine_peak *best) {
+void trm_meter_describe(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
     if (middle != NULL) {
         describe(m, median, middle);
     }

@@ -5,7 +5,7 @@
  *      memory       four loops over working sets from the caches' size to memory's, because what reads more than it
  *                   writes meets other limits than what copies: read sum(a), triad a = b + s c, copy a = b, write a = 1
  *
- * trm_machine (trireme/exec.h) runs them, again and again: a shared machine's clock and its neighbours change within
+ * trm_meter (trireme/exec.h) runs them, again and again: a shared machine's clock and its neighbours change within
  * seconds, so that the best of a few trials is not what operators that run for seconds could have had. */
 #ifndef TRMI_EXEC_PEAK_H
 #define TRMI_EXEC_PEAK_H
@@ -28,6 +28,6 @@ double trmi_peak_pairs(int64_t rounds, float *sink);
 #endif
 
 /* The loops on registers once: they leave the caches alone. */
-void trmi_machine_sample_arithmetic(trm_machine *machine);
+void trmi_meter_sample_arithmetic(trm_meter *machine);
 
 #endif

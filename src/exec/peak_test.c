@@ -5,17 +5,17 @@
 
 static void rates_are_plausible(void **state) {
     (void)state;
-    trm_machine *machine;
+    trm_meter *machine;
     trm_machine_peak middle, best;
     trm_error err;
-    CHECK_OK(trm_machine_create(1, &machine, &err), err);
-    trm_machine_describe(machine, &middle, &best);
+    CHECK_OK(trm_meter_create(1, &machine, &err), err);
+    trm_meter_describe(machine, &middle, &best);
     assert_true(middle.float32_flops == 0 && best.float32_flops == 0); /* not sampled yet */
-    trmi_machine_sample_arithmetic(machine);
-    trm_machine_sample(machine);
-    trm_machine_describe(machine, &middle, &best);
-    trm_machine_describe(machine, NULL, NULL);
-    trm_machine_destroy(machine);
+    trmi_meter_sample_arithmetic(machine);
+    trm_meter_sample(machine);
+    trm_meter_describe(machine, &middle, &best);
+    trm_meter_describe(machine, NULL, NULL);
+    trm_meter_destroy(machine);
     assert_int_equal(middle.threads, 1);
     assert_true(middle.float32_flops > 1e7 && middle.float32_flops <= best.float32_flops);
     assert_true(best.float32_flops < 1e13);
@@ -28,7 +28,7 @@ static void rates_are_plausible(void **state) {
         }
         assert_true(i == 0 || middle.memory[i].bytes > middle.memory[i - 1].bytes);
     }
-    trm_machine_destroy(NULL);
+    trm_meter_destroy(NULL);
 }
 
 /* By hand: mixes between those that were measured, and working sets. */
