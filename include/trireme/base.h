@@ -115,7 +115,7 @@ typedef struct trm_shape {
     trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
                    (const int64_t[]){__VA_ARGS__})
 TRM_API trm_shape trm_shape_make(int32_t rank, const int64_t *dim);
-/* Number of elements; -1 if a dimension is negative or the product does not fit int64. */
+/* Number of elements; -1 if a dimension is negative, there are too many, or the product does not fit int64. */
 TRM_API int64_t trm_shape_count(const trm_shape *shape);
 TRM_API bool trm_shape_equal(const trm_shape *a, const trm_shape *b);
 /* Writes "[2, 3, 4]" (truncated to `size`, always terminated) and returns `text`. */

@@ -42,6 +42,9 @@ trm_shape trm_shape_make(int32_t rank, const int64_t *dim) {
 
 int64_t trm_shape_count(const trm_shape *shape) {
     int64_t count = 1;
+    if (shape->rank < 0 || shape->rank > TRM_MAX_RANK) {
+        return -1;
+    }
     for (int32_t i = 0; i < shape->rank; i++) {
         if (shape->dim[i] < 0 || !trmi_mul_i64(count, shape->dim[i], &count)) {
             return -1;
@@ -54,7 +57,7 @@ bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
     if (a->rank != b->rank) {
         return false;
     }
-    for (int32_t i = 0; i < a->rank; i++) {
+    for (int32_t i = 0; i < a->rank && i < TRM_MAX_RANK; i++) {
         if (a->dim[i] != b->dim[i]) {
             return false;
         }

@@ -84,6 +84,13 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
         trmi_graph_fail(graph, &err);
         return;
     }
+    for (int32_t i = 0; i < count; i++) {
+        if (nodes[i].id < 0 || nodes[i].id >= graph->values_count) {
+            TRMI_FAIL(&err, TRM_INVALID, "gradients: node %d of those to differentiate by is not a node of this graph", i);
+            trmi_graph_fail(graph, &err);
+            return;
+        }
+    }
     /* Values made from here on are gradients themselves and need none. */
     int64_t values_count = graph->values_count, ops_count = graph->values[loss.id].op + 1;
     bool *needed = calloc((size_t)values_count, sizeof *needed);

@@ -147,6 +147,25 @@ static trm_status append(trm_graph *graph, const trmi_op *op, int32_t *index, tr
     return TRM_OK;
 }
 
+bool trmi_shape_possible(const trm_shape *shape) {
+    int64_t count = trm_shape_count(shape);
+    return count >= 0 && count < INT64_MAX / 64;
+}
+
+/* What a row makes of possible shapes may still be impossible: a broadcast of two long vectors. */
+static trm_status check_outputs(const trm_graph *graph, int32_t index, trm_error *err) {
+    const trmi_op *op = &graph->ops[index];
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        const trmi_value *v = &graph->values[op->outputs[i]];
+        if (!trmi_shape_possible(&v->shape)) {
+            char text[96];
+            return TRMI_FAIL(err, TRM_INVALID, "%s: its result of shape %s has more elements than any memory", op->name,
+                             trm_shape_format(&v->shape, text, sizeof text));
+        }
+    }
+    return TRM_OK;
+}
+
 int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
                        const trm_node *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs) {
@@ -180,7 +199,7 @@ int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
         trmi_graph_fail(graph, &err);
         return 0;
     }
-    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK) {
+    if (trmi_op_table[kind]->infer(graph, &graph->ops[index], &err) != TRM_OK || check_outputs(graph, index, &err) != TRM_OK) {
         graph->ops_count--;
         graph->values_count = values_before;
         trmi_graph_fail(graph, &err);

@@ -268,8 +268,13 @@ trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
  * must be equal, and only the sum of their gradients is right. */
 trm_node trmi_graph_keyed_linear(trm_graph *graph, trm_node rows, trm_node ids, trm_node weights, trm_node dense,
                                  trm_node bias);
+/* Can its elements be counted, and bytes of several such values be added up? */
+bool trmi_shape_possible(const trm_shape *shape);
 /* Keeps the first error. */
 void trmi_graph_fail(trm_graph *graph, const trm_error *err);
+/* What a user's function said in `why`, which was zero before, or that it said nothing. Returns the status. */
+trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status, const trm_error *why,
+                              trm_error *err);
 /* A full copy, for passes that rewrite. */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
 /* Copies what an operator's attributes point at (constants, boxes) into the graph's arena. */

@@ -18,6 +18,10 @@ static trm_status no_shape(const trm_custom_op *self, const trm_tensor *inputs, 
                            trm_tensor *outputs, trm_error *err) {
     return TRM_OK;
 }
+static trm_status mute(const trm_custom_op *self, const trm_tensor *inputs, int32_t count, trm_tensor *outputs,
+                       trm_error *err) {
+    return TRM_INVALID;
+}
 static trm_status no_run(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
                          trm_tensor *outputs, trm_error *err) {
     return TRM_OK;
@@ -106,6 +110,19 @@ static void build(int index) {
     case 42: trm_gradients(graph, f32(trm_shape_of(4)), pair, 0, out); break;
     case 43: trm_add(graph, (trm_node){77}, f32(trm_shape_of(4))); break;
     case 44: trm_pad(graph, f32(trm_shape_of(2)), (int64_t[]){INT64_MAX}, (int64_t[]){1}, 0); break;
+    case 45: trm_add(graph, f32(trm_shape_of(1LL << 31, 1)), f32(trm_shape_of(1LL << 31))); break;
+    case 46:
+        conv = (trm_conv_options){.pad = {INT64_MAX, 0, 0, 0}};
+        trm_conv2d(graph, f32(x4), f32(trm_shape_of(8, 3, 3, 3)), none, &conv);
+        break;
+    case 47: trm_max_pool(graph, f32(x4), &(trm_pool_options){.kernel = {INT64_MAX, 1}, .pad = {INT64_MAX - 1, 0, 0, 0}}); break;
+    case 48: trm_reshape(graph, f32(trm_shape_of(4, 6)), trm_shape_of(1, 1, 1, 1, 1, 1, 24)); break;
+    case 49: f32(trm_shape_of(1, 1, 1, 1, 1, 1, 24)); break;
+    case 50: trm_gradients(graph, trm_reduce_sum(graph, f32(x4), NULL, 0, false), (trm_node[]){{1 << 20}}, 1, out); break;
+    case 51:
+        custom = (trm_custom_op){.name = "mute", .outputs = 1, .infer = mute, .run = no_run};
+        trm_custom(graph, &custom, pair, 0, out);
+        break;
     default: fail();
     }
 }
@@ -136,7 +153,7 @@ static const char *const sentences[] = {
     "no permutation of 2",
     "in [4, 6] float32 and in [5, 6] float32 do not join along dimension 1",
     "axis 5 of 2",
-    "[1, 3) of dimension 0 is outside [2, 3]",
+    "2 elements from 1 on of dimension 0 are outside [2, 3]",
     "negative padding of dimension 0",
     "found float32 and 10",
     "found int32 and 0",
@@ -156,6 +173,13 @@ static const char *const sentences[] = {
     "gradients need a scalar loss",
     "input 0 is not a node of this graph",
     "padding of dimension 0",
+    "[2147483648, 2147483648] has more elements than any memory",
+    "beyond 2^31",
+    "pads 9223372036854775806 and 0 do not fit",
+    "[4, 6] does not reshape to",
+    "impossible shape",
+    "node 0 of those to differentiate by is not a node of this graph",
+    "custom operator 'mute': infer failed and left no message",
 };
 
 /* "in3 [2]" -> "in [2]": C leaves open in which order arguments are made. */

@@ -50,8 +50,7 @@ static trm_node add_leaf(trm_graph *graph, trmi_op_kind kind, const char *name, 
             return TRM_NO_NODE;
         }
     }
-    if (shape.rank < 0 || shape.rank > TRM_MAX_RANK || trm_shape_count(&shape) < 0 ||
-        trm_dtype_bytes(dtype) == 0) {
+    if (!trmi_shape_possible(&shape) || trm_dtype_bytes(dtype) == 0) {
         TRMI_FAIL(&err, TRM_INVALID, "%s: impossible shape %s or dtype %s", name ? name : "constant",
                   trm_shape_format(&shape, text, sizeof text), trm_dtype_name(dtype));
         trmi_graph_fail(graph, &err);

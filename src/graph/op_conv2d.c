@@ -3,6 +3,16 @@
 
 #include "base/error.h"
 
+/* Beyond this sums and products of extents would not fit. */
+static bool is_small(const int64_t *values, int count) {
+    for (int i = 0; i < count; i++) {
+        if (values[i] > INT32_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int64_t out_extent(int64_t in, int64_t before, int64_t after, int64_t kernel, int64_t stride,
                           int64_t dilation) {
     int64_t window = dilation * (kernel - 1) + 1;
@@ -34,6 +44,10 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
         pad[1] < 0 || pad[2] < 0 || pad[3] < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: strides and dilations of at least 1 and pads of at least 0 expected",
                          op->name);
+    }
+    if (!is_small(stride, 2) || !is_small(dilation, 2) || !is_small(pad, 4) || !is_small(x->shape.dim + 2, 2) ||
+        !is_small(w->shape.dim + 2, 2)) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a stride, dilation, pad or extent of %s or %s is beyond 2^31", op->name, image, weights);
     }
     int64_t height = out_extent(x->shape.dim[2], pad[0], pad[1], w->shape.dim[2], stride[0], dilation[0]);
     int64_t width = out_extent(x->shape.dim[3], pad[2], pad[3], w->shape.dim[3], stride[1], dilation[1]);

@@ -11,6 +11,18 @@ static void views(const trm_graph *graph, const trmi_op *op, trm_tensor *inputs)
     }
 }
 
+trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status, const trm_error *why,
+                              trm_error *err) {
+    if (why->status == TRM_OK) {
+        return TRMI_FAIL(err, status > 0 ? TRM_INVALID : status, "custom operator '%s': %s failed and left no message: %s",
+                         custom->name != NULL ? custom->name : "?", function, trm_status_text(status));
+    }
+    if (err != NULL) {
+        *err = *why;
+    }
+    return (trm_status)why->status;
+}
+
 static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trm_custom_op *custom = op->attrs.custom.op;
     trm_tensor *inputs = trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
@@ -19,7 +31,11 @@ static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", op->name);
     }
     views(graph, op, inputs);
-    TRMI_TRY(custom->infer(custom, inputs, op->inputs_count, outputs, err));
+    trm_error why = {0};
+    trm_status status = custom->infer(custom, inputs, op->inputs_count, outputs, &why);
+    if (status != TRM_OK) {
+        return trmi_custom_failed(custom, "infer", status, &why, err);
+    }
     for (int32_t i = 0; i < op->outputs_count; i++) {
         if (trm_shape_count(&outputs[i].shape) < 0 || trm_dtype_bytes(outputs[i].dtype) == 0) {
             return TRMI_FAIL(err, TRM_INVALID, "%s: infer set no usable shape or dtype for output %d",

@@ -14,16 +14,16 @@ static trm_status infer_pool(trm_graph *graph, trmi_op *op, trm_error *err) {
     for (int d = 0; d < 2; d++) {
         int64_t kernel = op->attrs.pool.kernel[d], stride = op->attrs.pool.stride[d];
         int64_t before = op->attrs.pool.pad[2 * d], after = op->attrs.pool.pad[2 * d + 1];
-        int64_t padded = x->shape.dim[2 + d] + before + after;
-        if (kernel < 1 || stride < 1 || before < 0 || after < 0 || before >= kernel ||
-            after >= kernel || padded < kernel) {
+        int64_t most = x->shape.dim[2 + d] > INT32_MAX ? 0 : INT32_MAX; /* sums of larger ones would not fit */
+        if (kernel < 1 || stride < 1 || before < 0 || after < 0 || before >= kernel || after >= kernel || kernel > most ||
+            stride > most || x->shape.dim[2 + d] + before + after < kernel) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: kernel %lld, stride %lld, pads %lld and %lld do not fit %s (pads must "
                              "be smaller than the kernel)",
                              op->name, (long long)kernel, (long long)stride, (long long)before,
                              (long long)after, trmi_value_text(graph, op->inputs[0], text, sizeof text));
         }
-        shape.dim[2 + d] = (padded - kernel) / stride + 1;
+        shape.dim[2 + d] = (x->shape.dim[2 + d] + before + after - kernel) / stride + 1;
     }
     trmi_set_output(graph, op, 0, x->dtype, shape);
     return TRM_OK;

@@ -17,7 +17,7 @@ static trm_status infer_reshape(trm_graph *graph, trmi_op *op, trm_error *err) {
     int64_t count = trm_shape_count(&x->shape), known = 1;
     int32_t open = -1;
     char from[96], to[96];
-    for (int32_t i = 0; i < shape->rank; i++) {
+    for (int32_t i = 0; i < shape->rank && i < TRM_MAX_RANK; i++) {
         if (shape->dim[i] == -1 && open < 0) {
             open = i;
         } else if (!trmi_mul_i64(known, shape->dim[i], &known)) {
@@ -107,8 +107,8 @@ static trm_status infer_slice(trm_graph *graph, trmi_op *op, trm_error *err) {
         int64_t begin = op->attrs.slice.begin[i], size = op->attrs.slice.size[i];
         if (begin < 0 || size < 0 || begin > shape.dim[i] || size > shape.dim[i] - begin) {
             char text[96];
-            return TRMI_FAIL(err, TRM_INVALID, "%s: [%lld, %lld) of dimension %d is outside %s", op->name,
-                             (long long)begin, (long long)(begin + size), i,
+            return TRMI_FAIL(err, TRM_INVALID, "%s: %lld elements from %lld on of dimension %d are outside %s", op->name,
+                             (long long)size, (long long)begin, i,
                              trm_shape_format(&x->shape, text, sizeof text));
         }
         shape.dim[i] = size;

@@ -44,5 +44,7 @@ trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
 
 trm_status trmi_ref_custom(const trmi_ref_args *args, trm_error *err) {
     const trm_custom_op *op = args->attrs->custom.op;
-    return op->run(op, args->inputs, args->inputs_count, args->outputs, err);
+    trm_error why = {0};
+    trm_status status = op->run(op, args->inputs, args->inputs_count, args->outputs, &why);
+    return status == TRM_OK ? TRM_OK : trmi_custom_failed(op, "run", status, &why, err);
 }
