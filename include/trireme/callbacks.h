@@ -4,7 +4,8 @@
  *                   trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = "run", .keep = 5})}
  *
  * Each call makes one callback for one training call, which frees it. When there is no memory for
- * one, training fails with NOMEM before its first step. Strings are copied.
+ * one, training fails with NOMEM before its first step; with INVALID where a directory, path, function or
+ * dataset is NULL. Strings are copied.
  */
 #ifndef TRIREME_CALLBACKS_H
 #define TRIREME_CALLBACKS_H
@@ -35,7 +36,7 @@ typedef struct trm_model_checkpoint_options {
     int64_t every_epochs;
 } trm_model_checkpoint_options;
 /* Saves as asked, and at the end of training or when it is stopped. In sink mode between epochs
- * only (and when stopped). */
+ * only (and when stopped): at the end of the epoch in which it was due. */
 TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options);
 
 /* Evaluates on `data` (borrowed) at the end of every `every_epochs`-th epoch (0 = 1) and tells the

@@ -88,7 +88,7 @@ static const app_flag OUTPUT[] = {
     {"output", APP_TEXT, OPTION(output), "DIR", "checkpoints and records go there (nothing is saved without it)", 0, 0},
     {"resume", APP_BOOL, OPTION(resume), NULL, "continue the newest checkpoint of --output, if there is one", 0, 0},
     {"init", APP_TEXT, OPTION(init), "FILE", "begin with the weights of a checkpoint or .safetensors file (with servers all roles read it)", 0, 0},
-    {"save-every-steps", APP_INT, OPTION(save_every_steps), "N", "(each epoch, and at the end)", 1, 1e12},
+    {"save-every-steps", APP_INT, OPTION(save_every_steps), "N", "(each epoch, and at the end); with --sink at the end of the epoch", 1, 1e12},
     {"save-every-seconds", APP_REAL, OPTION(save_every_seconds), "N", "", 0.001, 1e9},
     {"keep", APP_INT, OPTION(keep), "N", "checkpoints that stay (5)", 1, 1e6},
     {"keep-every-hours", APP_REAL, OPTION(keep_every_hours), "H", "and for ever one in so many hours (none; with servers 10000)", 1e-6, 1e9},

@@ -6,5 +6,7 @@
 
 /* A callback that makes training fail with NOMEM before its first step. */
 trm_callback trmi_callback_no_memory(void);
+/* With INVALID: nothing was said about where, with what or on what it is to work. */
+trm_callback trmi_callback_unusable(void);
 
 #endif

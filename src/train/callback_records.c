@@ -107,6 +107,9 @@ static void metrics_destroy(void *context) {
 }
 
 trm_callback trm_metrics_recorder(const char *path, int64_t every) {
+    if (path == NULL) {
+        return trmi_callback_unusable();
+    }
     metrics_file *m = trmi_alloc(sizeof *m);
     char *copy = copy_text(path);
     if (m == NULL || copy == NULL) {
@@ -223,6 +226,9 @@ static void board_destroy(void *context) {
 }
 
 trm_callback trm_tensorboard(const trm_tensorboard_options *options) {
+    if (options->directory == NULL) {
+        return trmi_callback_unusable();
+    }
     board *b = trmi_alloc(sizeof *b);
     char *copy = copy_text(options->directory);
     if (b == NULL || copy == NULL) {

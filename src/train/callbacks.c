@@ -21,6 +21,14 @@ static trm_status no_memory(void *context, const trm_progress *progress, trm_err
 
 trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = no_memory}; }
 
+static trm_status unusable(void *context, const trm_progress *progress, trm_error *err) {
+    (void)context;
+    (void)progress;
+    return TRMI_FAIL(err, TRM_INVALID, "a callback was made with NULL for its directory, path, function or dataset");
+}
+
+trm_callback trmi_callback_unusable(void) { return (trm_callback){.on_begin = unusable}; }
+
 /* ---- loss and time monitors -------------------------------------------------------------------- */
 
 typedef struct monitor {
@@ -61,6 +69,9 @@ static trm_status time_epoch(void *context, const trm_progress *p, trm_error *er
 }
 
 static trm_callback make_monitor(trm_print print, int64_t every) {
+    if (print == NULL) {
+        return trmi_callback_unusable();
+    }
     monitor *m = trmi_alloc(sizeof *m);
     if (m == NULL) {
         return trmi_callback_no_memory();
@@ -92,6 +103,7 @@ typedef struct checkpoints {
     char *directory;
     trm_checkpoint_writer *writer;
     double saved_at;
+    uint64_t asked_at; /* the global step then */
     /* What the newest checkpoint holds; epoch -1 before the first. */
     int64_t epoch, epoch_step;
 } checkpoints;
@@ -99,6 +111,7 @@ typedef struct checkpoints {
 static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     c->saved_at = trmi_os_now();
+    c->asked_at = p->global_step;
     c->epoch = p->model->epoch;
     c->epoch_step = p->global_step > 0 ? p->model->epoch_step : -1;
     if (trmi_model_rank(p->model) != 0) {
@@ -129,9 +142,12 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, trm_err
     return trmi_tell_checkpoint(p, path, err);
 }
 
-static bool is_due(const checkpoints *c, const trm_progress *p) {
+/* A multiple of every_steps may have been passed: in sink mode this is asked once an epoch. */
+static bool is_due(checkpoints *c, const trm_progress *p) {
     const trm_model_checkpoint_options *o = &c->options;
-    return (o->every_steps > 0 && p->global_step % (uint64_t)o->every_steps == 0) ||
+    uint64_t every = (uint64_t)o->every_steps, before = c->asked_at;
+    c->asked_at = p->global_step;
+    return (every > 0 && p->global_step / every > before / every) ||
            (o->every_seconds > 0 && trmi_os_now() - c->saved_at >= o->every_seconds);
 }
 
@@ -172,6 +188,9 @@ static void checkpoint_destroy(void *context) {
 }
 
 trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options) {
+    if (options->directory == NULL) {
+        return trmi_callback_unusable();
+    }
     checkpoints *c = trmi_alloc(sizeof *c);
     char *directory = trmi_alloc(strlen(options->directory) + 1);
     if (c == NULL || directory == NULL) {
@@ -210,6 +229,9 @@ static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error
 }
 
 trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
+    if (data == NULL) {
+        return trmi_callback_unusable();
+    }
     evaluator *e = trmi_alloc(sizeof *e);
     if (e == NULL) {
         return trmi_callback_no_memory();

@@ -325,6 +325,13 @@ static void wrong_use_is_refused(void **state) {
     assert_int_equal(trm_model_create(&o, &model, &err), TRM_INVALID);
     CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train}, &err), TRM_INVALID, err,
                 "epochs or steps");
+    const trm_callback nowhere[] = {
+        trm_loss_monitor(1, NULL), trm_time_monitor(NULL), trm_evaluate_every(NULL, 1), trm_metrics_recorder(NULL, 1),
+        trm_model_checkpoint(&(trm_model_checkpoint_options){0}), trm_tensorboard(&(trm_tensorboard_options){0})};
+    for (size_t i = 0; i < sizeof nowhere / sizeof nowhere[0]; i++) {
+        CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {nowhere[i]}}, &err),
+                    TRM_INVALID, err, "NULL for its directory");
+    }
     trm_dataset *wide = shapes(TRM_USAGE_TRAIN, 64, SEED);
     CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = wide, .epochs = 1}, &err),
                 TRM_INVALID, err, "compiled for");
@@ -350,6 +357,25 @@ static void unknown_field_is_named(void **state) {
 static trm_callback saver(int64_t every) {
     return trm_model_checkpoint(&(trm_model_checkpoint_options){.directory = folder, .keep = 3,
                                                                 .every_steps = every});
+}
+
+static int64_t saved_at[8];
+static int saved_count;
+static trm_status note_saved(void *context, const trm_progress *p, trm_error *err) {
+    saved_at[saved_count++ % 8] = (int64_t)p->global_step;
+    return TRM_OK;
+}
+
+/* No epoch of 16 steps ends at a multiple of 20 before the fifth. */
+static void sink_mode_saves_in_the_epoch_in_which_it_is_due(void **state) {
+    trm_error err;
+    job j = begin();
+    saved_count = 0;
+    CHECK_OK(trm_model_train(j.model, &(trm_train_options){
+        .data = j.train, .epochs = 4, .sink = true, .callbacks = {saver(20), {.on_checkpoint = note_saved}}}, &err), err);
+    assert_true(saved_count >= 3 && saved_at[0] == 2 * EPOCH_STEPS && saved_at[1] == 3 * EPOCH_STEPS &&
+                saved_at[2] == 4 * EPOCH_STEPS);
+    end(&j);
 }
 
 /* Dropout, momentum, cosine, accumulation; stopped at every kind of place. */
@@ -463,6 +489,7 @@ int main(void) {
         cmocka_unit_test(early_stop_ends_training),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(unknown_field_is_named),
+        IN_FOLDER(sink_mode_saves_in_the_epoch_in_which_it_is_due),
         IN_FOLDER(resumed_equals_uninterrupted),
         IN_FOLDER(epoch_end_is_done_once),
         IN_FOLDER(other_runs_are_refused),
