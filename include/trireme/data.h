@@ -56,7 +56,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_shapes(const trm_shapes_options *opt
                                                    trm_usage usage, trm_dataset **out,
                                                    trm_error *err);
 /* Writes the set as CIFAR-10 files (five train files, test_batch.bin, batches.meta.txt, and
- * records.txt, which tells the reader how many records each file must have). */
+ * records.txt, which tells the reader how many records each file must have). Not over files that are
+ * there without one: TRM_INVALID. */
 TRM_API TRM_MUST_USE trm_status trm_shapes_write(const trm_shapes_options *options,
                                                  const char *path, trm_error *err);
 

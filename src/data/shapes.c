@@ -9,6 +9,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#define RECORDS "records.txt"
 
 enum {
     SIDE = TRMI_CIFAR10_SIDE,
@@ -294,38 +297,42 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
     return status;
 }
 
+static bool has(const char *path, const char *name) {
+    char full[4096];
+    return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full && access(full, F_OK) == 0;
+}
+
+static int64_t records_of(int64_t train, int file) { return train / TRAIN_FILES + (file < train % TRAIN_FILES); }
+
+/* How many records each file has: first, so that a folder of ours can be told from CIFAR-10's own. */
+static trm_status write_list(const char *path, int64_t train, int64_t test, trm_error *err) {
+    trmi_text list = {0};
+    for (int f = 0; f < TRAIN_FILES; f++) {
+        trmi_text_printf(&list, "data_batch_%d.bin %lld\n", f + 1, (long long)records_of(train, f));
+    }
+    trmi_text_printf(&list, "test_batch.bin %lld\n", (long long)test);
+    return write_text(path, RECORDS, &list, err);
+}
+
 trm_status trm_shapes_write(const trm_shapes_options *options, const char *path, trm_error *err) {
-    int64_t train, test;
+    int64_t train, test, first = 0;
     uint64_t seed;
     TRMI_TRY(counts(options, &train, &test, &seed, err));
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
-    trmi_text list = {0}, names = {0};
-    int64_t first = 0;
-    trm_status status = TRM_OK;
-    for (int f = 0; f < TRAIN_FILES && status == TRM_OK; f++) {
-        char name[32];
-        int64_t count = train / TRAIN_FILES + (f < train % TRAIN_FILES);
-        snprintf(name, sizeof name, "data_batch_%d.bin", f + 1);
-        trmi_text_printf(&list, "%s %lld\n", name, (long long)count);
-        status = write_file(path, name, seed, first, count, err);
-        first += count;
+    if (!has(path, RECORDS) && (has(path, "data_batch_1.bin") || has(path, "test_batch.bin"))) {
+        return TRMI_FAIL(err, TRM_INVALID, "%s has other data (batch files without " RECORDS "), which would be lost: give another folder", path);
     }
-    trmi_text_printf(&list, "test_batch.bin %lld\n", (long long)test);
+    TRMI_TRY(write_list(path, train, test, err));
+    for (int f = 0; f < TRAIN_FILES; f++) {
+        char name[32];
+        snprintf(name, sizeof name, "data_batch_%d.bin", f + 1);
+        TRMI_TRY(write_file(path, name, seed, first, records_of(train, f), err));
+        first += records_of(train, f);
+    }
+    TRMI_TRY(write_file(path, "test_batch.bin", seed, test_origin, test, err));
+    trmi_text names = {0};
     for (int c = 0; c < TRMI_CIFAR10_CLASSES; c++) {
         trmi_text_printf(&names, "%s\n", trmi_shape_names[c]);
-    }
-    if (status == TRM_OK) {
-        status = write_file(path, "test_batch.bin", seed, test_origin, test, err);
-    }
-    if (status != TRM_OK) {
-        trmi_text_free(&list);
-        trmi_text_free(&names);
-        return status;
-    }
-    status = write_text(path, "records.txt", &list, err);
-    if (status != TRM_OK) {
-        trmi_text_free(&names);
-        return status;
     }
     return write_text(path, "batches.meta.txt", &names, err);
 }
