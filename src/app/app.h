@@ -160,6 +160,11 @@ TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, tr
                                           trm_model_options *out, trm_error *err);
 trm_precision app_precision(const app_options *o);
 
+/* ---- flags without effect (idle.c) ---------------------------------------------------------------------- */
+
+/* Warns of each flag that was given and that this model, optimiser, schedule or data does not look at. */
+void app_tell_idle_flags(const app_context *app, const char *model);
+
 /* ---- recommendation models (click.c) ---------------------------------------------------------------- */
 
 bool app_is_recommender(const char *model);

@@ -205,5 +205,8 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
     trm_model_options options;
     trm_status status =
         app_model_options(app, name, data, evaluation_only, network, description, &options, err);
+    if (status == TRM_OK && app_rank(app) == 0) {
+        app_tell_idle_flags(app, name);
+    }
     return status == TRM_OK ? trm_model_create(&options, out, err) : status;
 }
