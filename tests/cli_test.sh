@@ -64,6 +64,11 @@ expect 2 "'maybe' is one argument too many; behind --deterministic may stand fal
 expect 2 "import needs" import mlp
 expect 2 "no dataset 'mnist'" data fetch mnist
 expect 2 "the nearest is --learning-rate" train mlp --data synth --lr 0.1
+for idle in "sgd --momentum 0.9|--optimizer momentum" "adam --gamma 0.5|--schedule step" "sgd --zipf 2|recommendation models" \
+    "sgd --stem cifar|resnets" "sgd --warmup-start 1|--warmup-steps"; do # told, not refused
+    # shellcheck disable=SC2086
+    expect 0 "has no effect here: it is for ${idle#*|}" train lenet --data synth --dry-run --optimizer ${idle%|*}
+done
 expect 2 "-n '0': an integer from 1" train mlp --data synth -n 0
 expect 2 "stands behind --, as in: trireme run -n 8 -- ./" run -n 2 echo hi
 expect 2 "3 bytes are less than one element of fp32" bench comm -n 2 --sizes 3
@@ -83,6 +88,12 @@ expect 3 "data_batch_1.bin" train mlp --data "$work/cut"
 "$trireme" data synth --output "$work/shapes" --synth-train 100 --synth-test 20 --quiet > /dev/null || fail "data synth"
 printf '\x0b' | dd of="$work/shapes/data_batch_2.bin" bs=1 seek=3073 conv=notrunc 2> /dev/null
 expect 3 "label 11" data info --data "$work/shapes" --batch-size 10
+mkfifo "$work/pipe" # nobody writes there: to open it would wait for ever
+expect 2 "neither a file nor a directory" inspect "$work/pipe"
+expect 2 "what data is this" train mlp --data "$work/pipe"
+expect 3 "not a regular file" train mlp --data "$work/pipe" --dataset csv
+cp -r "$work/shapes" "$work/piped" && rm "$work/piped/data_batch_1.bin" && mkfifo "$work/piped/data_batch_1.bin"
+expect 3 "data_batch_1.bin: not a regular file" train mlp --data "$work/piped" --batch-size 10
 echo "not tensors" > "$work/bad.safetensors"
 expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output "$work/imported"
 [ -e "$work/imported" ] && fail "import of a bad file left something behind"
@@ -155,6 +166,10 @@ json eval lenet --checkpoint "$work/run" --data synth --dry-run
 json export lenet --checkpoint "$work/run" --to safetensors --output "$work/w.safetensors"
 for format in safetensors onnx npz; do
     expect 3 "nowhere/w.$format: cannot create, its folder must be there" export lenet --checkpoint "$work/run" --to $format --output nowhere/w.$format
+done
+for file in export:--to:npz:--output eval:--data:synth:--predictions; do # a rename would put a file in a device's or pipe's place
+    # shellcheck disable=SC2086
+    expect 3 "pipe: a device or pipe, a file would take its place" ${file%%:*} lenet --checkpoint "$work/run" $(tr : ' ' <<< "${file#*:}") "$work/pipe"
 done
 json import lenet --from "$work/w.safetensors" --output "$work/imported"
 json inspect "$work/w.safetensors"

@@ -97,7 +97,7 @@ done
 "$trireme" cluster make --hosts 127.0.0.1:2 --output table.json || fail "cluster make"
 expect 0 "2 ranks" cluster check table.json
 expect 0 "" cluster check
-expect 3 "cannot be made: File exists" cluster make --hosts 127.0.0.1:2 --output table.json
+expect 3 "table.json is there already" cluster make --hosts 127.0.0.1:2 --output table.json
 sed 's/127.0.0.1/127.0.0.2/' table.json > other.json
 "$trireme" cluster merge table.json other.json --output four.json || fail "cluster merge"
 expect 0 "4 ranks" cluster check four.json

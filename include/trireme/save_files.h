@@ -52,6 +52,12 @@ TRM_API const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name)
 TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *name,
                                              const trm_tensor *into, trm_error *err);
 
+/* ---- a small file ---------------------------------------------------------------------- */
+
+/* Complete or not at all, and on the disk when the call returns; what was there before is then gone.
+ *   errors  TRM_IO (also: a directory or a device is there), TRM_NOSPACE */
+TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_error *err);
+
 /* ---- inspect --------------------------------------------------------------------------- */
 
 /* Takes one line of the description, without its newline. */

@@ -199,7 +199,6 @@ const char *app_holds(const app_context *app, const char *option);
 
 /* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
-TRM_MUST_USE trm_status app_write_text(const char *path, const char *text, trm_error *err);
 /* This program's path, fit to stand between single quotes. */
 TRM_MUST_USE trm_status app_own_path(char *path, size_t size, trm_error *err);
 

@@ -2,11 +2,12 @@
 #include "app/app.h"
 
 #include "trireme/cluster.h"
+#include "trireme/save_files.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { HOSTS_MAX = 256 };
 
@@ -83,12 +84,12 @@ static int put_table(const app_context *app, char *json) {
     if (app->o.json && app->o.output == NULL) {
         join_lines(json);
     }
-    FILE *file = app->o.output != NULL ? fopen(app->o.output, "wx") : stdout;
-    if (file == NULL) {
-        status = app_fail(&err, TRM_IO, "%.150s cannot be made: %s", app->o.output, strerror(errno));
-    } else if (fputs(json, file) < 0 || (file != stdout && fclose(file) != 0)) {
-        status = app_fail(&err, TRM_IO, "%.150s: the table could not be written",
-                          app->o.output != NULL ? app->o.output : "stdout");
+    if (app->o.output == NULL) {
+        fputs(json, stdout);
+    } else if (access(app->o.output, F_OK) == 0) {
+        status = app_fail(&err, TRM_IO, "%.150s is there already", app->o.output);
+    } else {
+        status = trm_file_write(app->o.output, json, strlen(json), &err);
     }
     trm_text_free(json);
     return status == TRM_OK ? 0 : app_report(&err);

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void print_line(void *context, const char *line) {
     (void)context;
@@ -100,10 +101,12 @@ static bool is_rank_table(const char *path) {
 int app_run_inspect(app_context *app) {
     trm_error err;
     const char *path = app->parsed.arguments[0];
-    if (is_rank_table(path)) {
+    struct stat info;
+    bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode); /* a pipe would be waited for */
+    if (regular && is_rank_table(path)) {
         return app_tell_rank_table(app, path);
     }
-    if (begins_with(path, "trireme-plan ")) {
+    if (regular && begins_with(path, "trireme-plan ")) {
         return tell_plan(path);
     }
     static char folder[4096];

@@ -2,6 +2,7 @@
 #include "app/planning.h"
 
 #include "trireme/machine.h"
+#include "trireme/save_files.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -100,7 +101,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     size_t length = strlen(o->plan_picture);
     bool dot = length > 4 && strcmp(o->plan_picture + length - 4, ".dot") == 0;
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
-    status = picture != NULL ? app_write_text(o->plan_picture, picture, err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
+    status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
     trm_string_free(picture);
     return status;
 }

@@ -29,13 +29,6 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status app_write_text(const char *path, const char *text, trm_error *err) {
-    FILE *file = fopen(path, "wb");
-    bool ok = file != NULL && fputs(text, file) >= 0;
-    ok = file != NULL && fclose(file) == 0 && ok;
-    return ok ? TRM_OK : app_fail(err, TRM_IO, "%.200s cannot be written: %s", path, strerror(errno));
-}
-
 trm_status app_own_path(char *path, size_t size, trm_error *err) {
     ssize_t length = readlink("/proc/self/exe", path, size - 1);
     if (length <= 0) {

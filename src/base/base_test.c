@@ -12,6 +12,8 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void error_record_survives_the_wire(void **state) {
@@ -31,6 +33,25 @@ static void error_record_survives_the_wire(void **state) {
     trmi_error_decode(&back, wire);
     assert_int_equal(strlen(back.message), sizeof back.message - 1);
     assert_int_equal(TRMI_FAIL(NULL, TRM_INVALID, "nobody listens"), TRM_INVALID);
+}
+
+/* However long a path is, the sentence says which file and what is wrong with it. */
+static void a_long_sentence_keeps_its_ends(void **state) {
+    trm_error err;
+    char path[1000];
+    memset(path, 'p', sizeof path - 1);
+    memcpy(path, "/first", 6);
+    memcpy(path + sizeof path - 6, "/last", 6);
+    errno = ENOENT;
+    assert_int_equal(TRMI_FAIL_SYS(&err, "%s: cannot open", path), TRM_IO);
+    assert_int_equal(strlen(err.message), sizeof err.message - 1);
+    assert_memory_equal(err.message, "/first", 6);
+    assert_non_null(strstr(err.message, "p/last: cannot open: No such file or directory"));
+    trmi_error_append(&err, " (%s)", "at the end");
+    assert_memory_equal(err.message, "/first", 6);
+    assert_string_equal(strstr(err.message, "/last"), "/last: cannot open: No such file or directory (at the end)");
+    assert_int_equal(TRMI_FAIL(&err, TRM_CORRUPT, "%s: damaged", path), TRM_CORRUPT);
+    assert_string_equal(strstr(err.message, "/last"), "/last: damaged");
 }
 
 static void exit_codes_follow_the_contract(void **state) {
@@ -193,6 +214,22 @@ static void replace_file_is_old_or_new(void **state) {
     CHECK_FAILS(trmi_os_read_file(path, 2, &data, &bytes, &err), TRM_IO, err, "No such file");
 }
 
+/* A pipe, as /dev/null, would be gone; to open one for reading would wait for a writer. */
+static void pipes_are_neither_replaced_nor_waited_for(void **state) {
+    trm_error err;
+    char path[64];
+    uint8_t *data;
+    size_t bytes;
+    trmi_mapping mapping;
+    snprintf(path, sizeof path, "/tmp/trireme_base_%ld", (long)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    CHECK_FAILS(trmi_os_replace_file(NULL, path, "new", 3, &err), TRM_IO, err, "a device or pipe");
+    CHECK_FAILS(trmi_os_read_file(path, 100, &data, &bytes, &err), TRM_IO, err, "not a regular file");
+    CHECK_FAILS(trmi_os_map(path, &mapping, &err), TRM_IO, err, "not a regular file");
+    unlink(path);
+    CHECK_FAILS(trmi_os_replace_file(NULL, "/tmp", "new", 3, &err), TRM_IO, err, "/tmp: a directory");
+}
+
 static void *produce(void *arg) {
     for (intptr_t i = 1; i <= 1000; i++) {
         assert_int_equal(trmi_queue_push(arg, (void *)i), TRM_OK);
@@ -222,6 +259,7 @@ static void queue_keeps_order_and_ends(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_record_survives_the_wire),
+        cmocka_unit_test(a_long_sentence_keeps_its_ends),
         cmocka_unit_test(exit_codes_follow_the_contract),
         cmocka_unit_test(shapes_count_and_overflow),
         cmocka_unit_test(philox_matches_its_published_vectors),
@@ -233,6 +271,7 @@ int main(void) {
         cmocka_unit_test(json_text_is_escaped_and_exact),
         cmocka_unit_test(arena_is_aligned_and_zeroed),
         cmocka_unit_test(replace_file_is_old_or_new),
+        cmocka_unit_test(pipes_are_neither_replaced_nor_waited_for),
         cmocka_unit_test(queue_keeps_order_and_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

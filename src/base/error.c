@@ -16,21 +16,42 @@ static void write_place(trm_error *err, const char *file, int line) {
     err->line = line;
 }
 
+/* A sentence as it was formatted; what does not fit the record loses its middle, which is a path's most likely: the
+ * beginning says where, the end what is wrong. */
+enum { TEXT_BYTES = 4096 + 1024 };
+
+static void put_message(trm_error *err, const char *text) {
+    size_t length = strlen(text), room = sizeof err->message - 1, head = room / 4, tail = room - head - 3;
+    if (length <= room) {
+        memcpy(err->message, text, length + 1);
+        return;
+    }
+    memcpy(err->message, text, head);
+    memcpy(err->message + head, "...", 3);
+    memcpy(err->message + head + 3, text + length - tail, tail + 1);
+}
+
+static void begin(trm_error *err, trm_status status, int sys_errno, const char *file, int line) {
+    memset(err, 0, sizeof *err);
+    err->status = status;
+    err->rank = -1;
+    err->sys_errno = sys_errno;
+    write_place(err, file, line);
+}
+
 trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, int line,
                           const char *format, ...) {
     int saved_errno = errno;
     if (err == NULL) {
         return status;
     }
-    memset(err, 0, sizeof *err);
-    err->status = status;
-    err->rank = -1;
-    err->sys_errno = status == TRM_IO || status == TRM_NOSPACE ? saved_errno : 0;
-    write_place(err, file, line);
+    char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    begin(err, status, status == TRM_IO || status == TRM_NOSPACE ? saved_errno : 0, file, line);
+    put_message(err, text);
     return status;
 }
 
@@ -38,11 +59,13 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
     if (err == NULL) {
         return TRM_INTERNAL;
     }
-    size_t used = strnlen(err->message, sizeof err->message - 1);
+    char text[TEXT_BYTES];
+    int used = snprintf(text, sizeof text, "%.*s", (int)sizeof err->message - 1, err->message);
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message + used, sizeof err->message - used, format, args);
+    vsnprintf(text + used, sizeof text - (size_t)used, format, args);
     va_end(args);
+    put_message(err, text);
     return (trm_status)err->status;
 }
 
@@ -54,20 +77,17 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
     if (err == NULL) {
         return status;
     }
-    memset(err, 0, sizeof *err);
-    err->status = status;
-    err->rank = -1;
-    err->sys_errno = saved_errno;
-    write_place(err, file, line);
+    char text[TEXT_BYTES];
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    vsnprintf(text, sizeof text - 100, format, args);
     va_end(args);
-    char reason[80];
+    size_t used = strlen(text);
     /* strerror_r has two signatures; %m is glibc and musl. */
     errno = saved_errno;
-    snprintf(reason, sizeof reason, "%m");
-    trmi_error_append(err, ": %s", reason);
+    snprintf(text + used, sizeof text - used, ": %m");
+    begin(err, status, saved_errno, file, line);
+    put_message(err, text);
     return status;
 }
 

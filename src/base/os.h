@@ -39,6 +39,12 @@ trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err
 /* Removes a file or a whole directory tree; missing is fine. Never follows links. */
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err);
 
+/* Refuses what a rename would destroy: a directory, /dev/null.   error  IO */
+trm_status trmi_os_replaceable(const char *path, trm_error *err);
+
+/* A regular file for reading, with its length. A pipe without a writer is refused, not waited for.
+ *   owns  caller closes *fd */
+trm_status trmi_os_open_regular(const char *path, int *fd, int64_t *bytes, trm_error *err);
 /* The whole file as bytes, terminated by an extra zero byte; refuses more than `limit` bytes.
  *   owns  caller frees *out with trmi_free */
 trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,

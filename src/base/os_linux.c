@@ -135,9 +135,19 @@ static trm_status write_and_flush(const trmi_os *os, const char *temporary, cons
     return status;
 }
 
+trm_status trmi_os_replaceable(const char *path, trm_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) {
+        return TRM_OK;
+    }
+    return TRMI_FAIL(err, TRM_IO, "%s: %s, a file would take its place; give a file's name", path,
+                     S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
+}
+
 trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data,
                                 size_t bytes, trm_error *err) {
     os = or_real(os);
+    TRMI_TRY(trmi_os_replaceable(path, err));
     char temporary[PATH_MAX], parent[PATH_MAX];
     int length = snprintf(temporary, sizeof temporary, "%s.tmp.%ld", path, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof temporary) {
@@ -230,25 +240,34 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
     return status;
 }
 
-trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
-                             trm_error *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* of a pipe it would wait for a writer */
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);
     }
-    trm_status status = TRM_OK;
-    uint8_t *data = NULL;
     struct stat info;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
-        goto done;
+        close(fd);
+        return TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
     }
-    if ((uint64_t)info.st_size > limit) {
+    *out = fd;
+    *bytes = (int64_t)info.st_size;
+    return TRM_OK;
+}
+
+trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
+                             trm_error *err) {
+    int fd;
+    int64_t length;
+    TRMI_TRY(trmi_os_open_regular(path, &fd, &length, err));
+    trm_status status = TRM_OK;
+    uint8_t *data = NULL;
+    if ((uint64_t)length > limit) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: %lld bytes, at most %zu expected", path,
-                           (long long)info.st_size, limit);
+                           (long long)length, limit);
         goto done;
     }
-    size_t size = (size_t)info.st_size, have = 0;
+    size_t size = (size_t)length, have = 0;
     data = trmi_alloc(size + 1);
     if (data == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %zu bytes", path, size);
@@ -279,21 +298,17 @@ done:
 
 trm_status trmi_os_map(const char *path, trmi_mapping *out, trm_error *err) {
     *out = (trmi_mapping){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot open", path);
-    }
+    int fd;
+    int64_t length;
+    TRMI_TRY(trmi_os_open_regular(path, &fd, &length, err));
     trm_status status = TRM_OK;
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
-    } else if (info.st_size > 0) {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (length > 0) {
+        void *data = mmap(NULL, (size_t)length, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED) {
             status = TRMI_FAIL_SYS(err, "%s: cannot map", path);
         } else {
             out->data = data;
-            out->bytes = (size_t)info.st_size;
+            out->bytes = (size_t)length;
         }
     }
     close(fd);

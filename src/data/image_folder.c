@@ -4,7 +4,6 @@
 #include "data/source.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,26 +208,23 @@ static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t
     if (snprintf(path, sizeof path, "%s%s", set->root, one->path) >= (int)sizeof path) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", one->path);
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot be opened", path);
-    }
-    struct stat info;
+    int fd;
+    int64_t bytes;
+    TRMI_TRY(trmi_os_open_regular(path, &fd, &bytes, err));
     trm_status status = TRM_OK;
     uint8_t *data = NULL;
-    if (fstat(fd, &info) != 0 || info.st_size > file_bytes_max) {
+    if (bytes > file_bytes_max) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: %lld bytes, at most %lld for one image", path,
-                           (long long)info.st_size, (long long)file_bytes_max);
+                           (long long)bytes, (long long)file_bytes_max);
         goto done;
     }
-    data = trmi_scratch_get(scratch, TRMI_SCRATCH_FILE, (size_t)info.st_size + 1);
+    data = trmi_scratch_get(scratch, TRMI_SCRATCH_FILE, (size_t)bytes + 1);
     if (data == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %lld bytes", path,
-                           (long long)info.st_size);
+        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %lld bytes", path, (long long)bytes);
         goto done;
     }
-    for (off_t at = 0; at < info.st_size;) {
-        ssize_t got = pread(fd, data + at, (size_t)(info.st_size - at), at);
+    for (int64_t at = 0; at < bytes;) {
+        ssize_t got = pread(fd, data + at, (size_t)(bytes - at), at);
         if (got <= 0 && !(got < 0 && errno == EINTR)) {
             status = got < 0 ? TRMI_FAIL_SYS(err, "%s: cannot be read", path)
                              : TRMI_FAIL(err, TRM_IO, "%s: became shorter while read", path);
@@ -238,7 +234,7 @@ static trm_status load(const trmi_source *source, trmi_scratch *scratch, int64_t
     }
     *out = (trmi_sample){.form = TRMI_FORM_ENCODED,
                          .data = data,
-                         .bytes = (size_t)info.st_size,
+                         .bytes = (size_t)bytes,
                          .label = one->label};
 done:
     close(fd);

@@ -28,6 +28,10 @@ static bool ends(const char *name, const char *tail) {
 }
 
 static const char *kind_of_file(const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return NULL; /* a pipe would be waited for */
+    }
     if (ends(path, ".libsvm") || ends(path, ".svm") || ends(path, ".libffm")) {
         return "libsvm";
     }

@@ -394,7 +394,7 @@ static void saving_in_the_background(void **state) {
     assert_int_equal(mkdir(in_dir("checkpoint"), 0777), 0);
     CHECK_OK(save(writer, 5, 5, &err), err);
     CHECK_FAILS(save(writer, 6, 6, &err), TRM_IO, err, "the save before step 6");
-    CHECK_FAILS(trm_checkpoint_wait(writer, &err), TRM_IO, err, "rename");
+    CHECK_FAILS(trm_checkpoint_wait(writer, &err), TRM_IO, err, "checkpoint: a directory");
     assert_int_equal(rmdir(in_dir("checkpoint")), 0);
     CHECK_OK(save(writer, 7, 7, &err), err);
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);

@@ -1,5 +1,7 @@
 #include "save/file_out.h"
 
+#include "trireme/save_files.h"
+
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -50,6 +52,7 @@ trm_status trmi_file_out_open_replacing(trmi_file_out *out, const trmi_os *os, c
     out->fd = -1;
     out->os = os != NULL ? os : trmi_os_real();
     out->replaces = true;
+    TRMI_TRY(trmi_os_replaceable(path, err));
     int length = snprintf(out->path, sizeof out->path, "%s.tmp.%ld", path, (long)getpid());
     if (length < 0 || (size_t)length >= sizeof out->path) {
         return TRMI_FAIL(err, TRM_INVALID, "...%s: the path is too long", trmi_path_tail(path));
@@ -155,4 +158,8 @@ void trmi_file_out_abort(trmi_file_out *out) {
     out->os->unlink(out->os->context, out->path);
     trmi_free(out->buffer);
     out->buffer = NULL;
+}
+
+trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_error *err) {
+    return trmi_os_replace_file(NULL, path, data, bytes, err);
 }
