@@ -107,7 +107,8 @@ typedef struct trm_parallel_options {
     bool exact;
     const char *search; /* searched: "optimal" (NULL), "recursive", "propagation", or MindSpore's names for them */
     /* Searched: plans that are predicted to be nearly as fast as the best are run in turns, for so many seconds at most, and the
-     * fastest is taken; kept with the measured costs, so that the next job runs none. 0 = 10, negative = predictions alone decide. */
+     * fastest is taken; kept with the measured costs, so that the next job runs none. 0 = as many as 240 steps take, 10 at least and 40
+     * at most; negative = predictions alone decide. */
     double trial_seconds;
     const char *save_plan; /* rank 0 writes the plan that runs to this file; NULL = nowhere */
     /* Split, training: rank 0 writes to this file which ranks hold the same parts of all parameters, a line of ranks for

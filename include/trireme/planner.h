@@ -32,7 +32,7 @@ typedef struct trm_planner_options {
     int64_t memory_bytes; /* a rank; 0 = any */
     const char *links;    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks
                              that share this machine */
-    const char *plan;     /* text of a plan file: compared as "the given plan", its pins are kept */
+    const char *plan;     /* text of a plan file of this graph: compared as "the given plan", its pins are kept */
     bool full_batch;      /* the model's data is the batch of all ranks, not of one */
     bool no_measure;      /* operators by the machine's measured rates only */
     bool no_frontier;
@@ -42,14 +42,16 @@ typedef struct trm_planner_options {
      * Borrowed; NULL = operators are measured on this process alone. */
     trm_comm *comm;
     /* Plans that are predicted to be nearly as fast as the best are run in turns on the communicator's ranks, so many seconds at
-     * most, and the fastest is taken; kept, too. 0 = 10, negative = predictions alone decide. */
+     * most, and the fastest is taken; kept, too. 0 = as many as 240 steps take, 10 at least and 40 at most; negative = predictions alone
+     * decide. */
     double trial_seconds;
     bool refresh;           /* measure again what is kept in the cache directory */
     int32_t others;         /* so many more plans for trm_planner_plan, apart in predicted time: to be tried */
 } trm_planner_options;
 
 /* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
- * times that. Of `parallel` two things count: `wire`, and sync_batch_norm TRM_NORM_LOCAL.
+ * times that. Of `parallel` three things count: `wire`, sync_batch_norm TRM_NORM_LOCAL, and
+ * shard_optimizer, which is on for ranks of this host: of several hosts, each rank updates a slice and gathers those of others.
  * Collective with a communicator: *out is NULL on ranks other than 0, and the error is rank 0's cause or their own.
  *   owns   caller; `model`, its data and contexts are borrowed until destroy
  *   error  INVALID (names, meshes, links, plan: what was expected), NOMEM, those of the network */
@@ -138,12 +140,14 @@ TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, 
 enum { TRM_COMPARED_PLANS = 8 };
 typedef struct trm_planner_comparison {
     int32_t turns;                      /* 0: there was not time for one */
+    int32_t fastest;                    /* plan */
     double seconds[TRM_COMPARED_PLANS]; /* of a step: the median of the turns */
     double ahead[TRM_COMPARED_PLANS];   /* by how much of its own time a plan is faster than plan 0, in the same turn: their median */
     double resolution[TRM_COMPARED_PLANS]; /* ... and below what such a difference is chance */
 } trm_planner_comparison;
 /* Runs up to 8 plans in turns of `steps` steps, there and back, for about `seconds` but four turns at least, so that all
- * meet the machine in every state that it is in meanwhile. Collective; `plans` count on rank 0 only, `count` is the same
+ * meet the machine in every state that it is in meanwhile; less long, if it is known before to 1 % how far each is from the
+ * fastest, or that it is behind. Collective; `plans` count on rank 0 only, `count` is the same
  * everywhere.   error as trm_planner_run */
 TRM_API TRM_MUST_USE trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, const char *const *plans,
                                                     int32_t count, int32_t steps, double seconds, trm_planner_comparison *out,

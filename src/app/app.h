@@ -72,11 +72,14 @@ typedef struct app_options {
     const char *plan_mesh, *plan_search, *plan_given, *plan_save, *plan_picture, *plan_links, *plan_trace;
     bool plan_no_measure, plan_validate, plan_refresh, plan_profile;
     int64_t plan_others;
-    double plan_trial;
+    double plan_trial; /* -1: as the library likes */
     double plan_straggler, tolerance;
     bool bitwise, full_batch;
     int64_t plan_largest;
 } app_options;
+
+/* --trial-seconds as the library takes it. */
+static inline double app_trial_seconds(const app_options *o) { return o->plan_trial < 0 ? 0 : o->plan_trial > 0 ? o->plan_trial : -1; }
 
 typedef struct app_command app_command;
 typedef struct app_context {

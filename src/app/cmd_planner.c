@@ -63,6 +63,7 @@ void app_split_options(const app_context *app, trm_model_options *model) {
     bool local = app_given(&app->parsed, "sync-batch-norm") && strcmp(app->o.sync_batch_norm, "off") == 0;
     model->parallel.wire = strcmp(wire, "bf16") == 0 ? TRM_BFLOAT16 : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16 : 0;
     model->parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
+    model->parallel.shard_optimizer = app->o.shard_optimizer;
 }
 
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
@@ -88,7 +89,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
                                          .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links,
                                          .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
                                          .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
-                                         .trial_seconds = o->plan_trial > 0 ? o->plan_trial : -1,
+                                         .trial_seconds = app_trial_seconds(o),
                                          .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
@@ -107,7 +108,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
 }
 
 /* Rank 0, or the only process. */
-static trm_status tell(app_context *app, planning *p, trm_planner_info *info, trm_error *err) {
+static trm_status tell(app_context *app, planning *p, trm_error *err) {
     char *report = trm_planner_report(p->planner, app_out.json);
     if (report == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for the report");
@@ -115,27 +116,29 @@ static trm_status tell(app_context *app, planning *p, trm_planner_info *info, tr
     app_say("%s", report);
     app_json_line(report);
     trm_string_free(report);
-    trm_planner_describe(p->planner, info);
     return save(&app->o, p->planner, err);
+}
+
+/* Where nothing fits, the command fails, once it has said what would. */
+static trm_status check_limit(const app_context *app, const trm_planner *planner, trm_error *err) {
+    trm_planner_info info;
+    trm_planner_describe(planner, &info);
+    return info.infeasible ? app_fail(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
+                                      (double)app->o.plan_memory / 1e9,
+                                      (info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes) / 1e9)
+                           : TRM_OK;
 }
 
 static trm_status run_planner(app_context *app, trm_error *err) {
     planning p;
-    trm_planner_info info = {.infeasible = false};
     trm_status status = begin(app, false, &p, err);
     if (status == TRM_OK && p.planner != NULL) {
-        status = tell(app, &p, &info, err);
-    }
-    if (status == TRM_OK && app->o.plan_validate && app->o.full_batch) {
-        status = app_fail(err, TRM_INVALID, "--validate runs batches of a rank: leave --full-batch away");
+        status = tell(app, &p, err);
     }
     if (status == TRM_OK && app->o.plan_validate) {
         status = app_validate(app, p.planner, &p.model, err);
     }
-    if (status == TRM_OK && info.infeasible) {
-        status = app_fail(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
-                          (double)app->o.plan_memory / 1e9, (info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes) / 1e9);
-    }
+    status = status == TRM_OK && p.planner != NULL ? check_limit(app, p.planner, err) : status;
     stop(&p);
     return status;
 }
@@ -150,7 +153,9 @@ int app_run_planner(app_context *app) {
         return app_dry_run_model(app, "nothing was measured or searched");
     }
     bool here = measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
-    if (app->o.plan_validate && !here) {
+    if (app->o.plan_validate && app->o.full_batch) {
+        status = app_fail(&err, TRM_INVALID, "--validate runs batches of a rank: leave --full-batch away");
+    } else if (app->o.plan_validate && !here) {
         status = app_fail(&err, TRM_INVALID, "--validate runs the plans on ranks of this machine: -n 2 to %d", MEASURED_RANKS);
     } else if (here) {
         app->o.ranks = ranks;
@@ -188,6 +193,7 @@ int app_run_simulate(app_context *app) {
         app_json_line(text);
         status = save(&app->o, p.planner, &err);
     }
+    status = status == TRM_OK ? check_limit(app, p.planner, &err) : status;
     trm_string_free(text);
     stop(&p);
     return status == TRM_OK ? 0 : app_report(&err);

@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 96, ROUNDS = 2, TURN_STEPS = 4 };
-static const double near = 0.1, compare_seconds = 12; /* of the chosen plan's time */
+enum { PLANS_MAX = 96, ROUNDS = 2, COMPARED_STEPS = 300 };
+static const double near = 0.1;                  /* of the chosen plan's time */
+static const double shortest = 12, longest = 60; /* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
+static const double long_step = 0.02;            /* seconds; fewer of them make a turn */
 
 typedef struct trial {
     char name[64];
@@ -18,7 +20,7 @@ typedef struct trial {
 } trial;
 
 typedef struct regret {
-    double value, resolution; /* of the chosen plan: beside the plan that is ahead of it by most */
+    double value, resolution; /* of the chosen plan, beside the fastest; if it is that one: beside the next */
     int turns, plans, than;   /* that plan; 0: none is ahead */
 } regret;
 
@@ -105,31 +107,35 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
                               regret *out, trm_error *err) {
     int list[TRM_COMPARED_PLANS];
     char *plans[TRM_COMPARED_PLANS] = {NULL};
-    int32_t some = planner != NULL ? list_near(trials, count, list) : 0;
+    double head[2] = {planner != NULL ? list_near(trials, count, list) : 0, trials[0].measured};
     trm_planner_comparison c;
     *out = (regret){.plans = 1};
-    trm_status status = trm_comm_broadcast(app_comm(app), &some, 1, TRM_INT32, 0, err);
+    trm_status status = trm_comm_broadcast(app_comm(app), head, 2, TRM_FLOAT64, 0, err);
+    int32_t some = (int32_t)head[0], steps = head[1] > long_step ? 2 : 4;
     if (status != TRM_OK || some < 2) {
         return status;
     }
+    double seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]));
     for (int32_t i = 0; planner != NULL && i < some; i++) {
         plans[i] = trm_planner_plan(planner, list[i], NULL);
         status = plans[i] == NULL ? app_fail(err, TRM_NOMEM, "no memory for a plan") : status;
     }
     app_status_line("%d plans in turns", (int)some);
-    status = status == TRM_OK ? trm_planner_compare(model, app_comm(app), (const char *const *)plans, some, TURN_STEPS, compare_seconds, &c, err)
+    status = status == TRM_OK ? trm_planner_compare(model, app_comm(app), (const char *const *)plans, some, steps, seconds, &c, err)
                               : status;
     for (int32_t i = 0; i < some; i++) {
         trm_string_free(plans[i]);
     }
-    for (int32_t i = 1; status == TRM_OK && planner != NULL && i < some; i++) {
-        if (c.turns > 0 && (out->than == 0 || c.ahead[i] > out->value)) {
-            *out = (regret){.value = c.ahead[i], .resolution = c.resolution[i], .turns = c.turns, .plans = some, .than = list[i]};
-        }
+    if (status != TRM_OK || planner == NULL || c.turns == 0) {
+        return status;
     }
-    out->than = out->value > 0 ? out->than : 0;
-    out->value = fmax(0, out->value);
-    return status;
+    int32_t next = c.fastest != 0 ? c.fastest : 1;
+    for (int32_t i = 1; c.fastest == 0 && i < some; i++) {
+        next = c.ahead[i] > c.ahead[next] ? i : next;
+    }
+    *out = (regret){.value = c.fastest != 0 ? c.ahead[next] : 0, .resolution = c.resolution[next], .turns = c.turns, .plans = some,
+                    .than = list[c.fastest]};
+    return TRM_OK;
 }
 
 /* ---- figures ----------------------------------------------------------------------------------------------- */

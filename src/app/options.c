@@ -130,7 +130,7 @@ static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0, 0},
     {"validate", APP_BOOL, OPTION(plan_validate), NULL, "with -n: run the plans and the baselines here and compare", 0, 0},
     {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
-    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "with -n: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10)", 0, 3600},
+    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "with -n: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10; 40 for long steps)", 0, 3600},
     {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
 };
 GROUP(plan, "Plan", PLAN);
@@ -146,6 +146,7 @@ static const app_flag PLANNER[] = {
     {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "--batch-size is that of all ranks together, not of one", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"sync-batch-norm", APP_CHOICE, OPTION(sync_batch_norm), "on|off", "normalise over the samples of all ranks, or each rank's own as data_parallel does (on)", 0, 0},
+    {"shard-optimizer", APP_BOOL, OPTION(shard_optimizer), NULL, "ranks of several hosts (--host-count, --links) update a slice of the optimiser each, as train --shard-optimizer has it", 0, 0},
     {"no-measure", APP_BOOL, OPTION(plan_no_measure), NULL, "operators by the machine's rates only", 0, 0},
     {"refresh", APP_BOOL, OPTION(plan_refresh), NULL, "measure operators and messages again, whatever is kept in the cache", 0, 0},
     {"save", APP_TEXT, OPTION(plan_save), "FILE", "write the plan, for train --plan", 0, 0},
@@ -196,7 +197,7 @@ static const app_flag RANKS[] = {
     {"full-batch", APP_BOOL, OPTION(full_batch), NULL, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", 0, 0},
     {"memory", APP_BYTES, OPTION(plan_memory), "BYTES", "a rank's training takes at most so much, as in 4GB: auto_parallel searches within it, "
      "one device makes results again, others are refused beyond", 0, 0},
-    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "auto_parallel: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10)", 0, 3600},
+    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "auto_parallel: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10; 40 for long steps)", 0, 3600},
     {"reduce", APP_CHOICE, OPTION(reduce), "mean|sum", "of the ranks' gradients (mean)", 0, 0},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "how gradients travel (fp32)", 0, 0},
     {"bucket", APP_TEXT, OPTION(bucket), "auto|off|MB", "gradients that travel together; or a list of cuts: 20,35, (auto)", 0, 0},
@@ -377,7 +378,7 @@ void app_defaults(app_options *o) {
     o->sizes = "4,1K,64K,1M,8M,102M";
     o->plan_straggler = 2;
     o->plan_others = 16;
-    o->plan_trial = 10;
+    o->plan_trial = -1;
     o->plan_largest = 16384;
     o->mode = "async";
     o->placement = "by_hash";

@@ -193,7 +193,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .evaluation_only = evaluation_only,
         .description = description,
         .parallel = {.comm = app_comm(app), .mesh = splits ? o->split_mesh : NULL, .plan = splits ? plan : NULL,
-                     .trial_seconds = o->plan_trial > 0 ? o->plan_trial : -1},
+                     .trial_seconds = app_trial_seconds(o)},
         .context = app->context,
     };
     return TRM_OK;

@@ -203,22 +203,22 @@ static int64_t working_set(const trmi_probe *probe, const trmi_op *op, const trm
     return COPIES * bytes;
 }
 
-static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exec **exec, uint8_t **marks, trm_error *err) {
+static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_strategy *strategy, trm_exec **exec, uint8_t **marks,
+                            trm_error *err) {
     const trmi_op *op = &probe->graph->ops[ask->op];
-    trmi_strategy strategy;
     trm_graph *graph;
     trm_node loss = TRM_NO_NODE;
-    if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, &strategy)) {
+    if (!trmi_shard_strategy(probe->graph, op, &ask->mesh, ask->letters, strategy)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be cut by '%s'", op->name, ask->letters);
     }
-    if (probe->limit > 0 && working_set(probe, op, &ask->mesh, &strategy) > probe->limit) {
+    if (probe->limit > 0 && working_set(probe, op, &ask->mesh, strategy) > probe->limit) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' needs more memory to be measured than there is", op->name, ask->letters);
     }
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
-    trm_status status = build(probe->graph, op, &ask->mesh, &strategy, graph, &loss, err);
+    trm_status status = build(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss, .backend = probe->backend, .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
-                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, &strategy, 1)};
+                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, strategy, 1)};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);
@@ -239,6 +239,8 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trm_exe
 static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time *out, trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
+    trmi_strategy strategy;
+    const trmi_op *op = &probe->graph->ops[ask->op];
     if (probe->limit > 0) {
         trmi_probe_close(probe); /* until it is known what the operator leaves for it */
     }
@@ -247,7 +249,7 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     trm_status status = TRM_OK;
     for (int32_t r = 0; r < size; r++) {
         if (r == rank) {
-            status = make_exec(probe, ask, &exec, &marks, &own);
+            status = make_exec(probe, ask, &strategy, &exec, &marks, &own);
         }
         double turn = 0;
         TRMI_TRY(trmi_probe_largest(probe, &turn, 1, err));
@@ -255,14 +257,17 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
     double failed = status != TRM_OK;
     status = trmi_probe_largest(probe, &failed, 1, err);
     if (status == TRM_OK && failed > 0) {
-        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", probe->graph->ops[ask->op].name, ask->letters);
+        status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", op->name, ask->letters);
     }
     status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
-    double all[3] = {out->forward, out->backward, out->spread};
-    status = status == TRM_OK ? trmi_probe_largest(probe, all, 3, err) : status;
-    *out = (trmi_probe_time){all[0], all[1], all[2]};
     trm_exec_destroy(exec);
     trmi_free(marks);
+    if (status == TRM_OK && trmi_shard_in_factors(probe->graph, op, &strategy, 1)) {
+        status = trmi_probe_factors(probe, &strategy, trmi_input_of(probe->graph, op, 0)->dtype, &out->factors, err);
+    }
+    double all[4] = {out->forward, out->backward, out->factors, out->spread};
+    status = status == TRM_OK ? trmi_probe_largest(probe, all, 4, err) : status;
+    *out = (trmi_probe_time){all[0], all[1], all[2], all[3]};
     if (probe->limit > 0) {
         trmi_os_trim();
     }
@@ -320,10 +325,11 @@ trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_r
     request ask;
     memset(&ask, 0, sizeof ask);
     ask.what = ASK_RACE;
-    ask.race.count = race->count;
-    ask.race.steps = race->steps;
-    ask.race.seconds = race->seconds;
-    ask.race.one_at_a_time = race->one_at_a_time;
+    ask.race = *race;
+    ask.race.comm = NULL;
+    ask.race.graph = NULL;
+    ask.race.options = NULL;
+    memset(ask.race.plans, 0, sizeof ask.race.plans);
     TRMI_TRY(send(probe, &ask, err));
     return run_race(probe, &ask, race->plans, out, err);
 }
@@ -336,7 +342,7 @@ trm_status trmi_probe_end(trmi_probe *probe, trm_error *err) {
 trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err) {
     for (;;) {
         request ask;
-        trmi_probe_time time = {0, 0, 0};
+        trmi_probe_time time = {.spread = 0};
         trmi_race_result result;
         trmi_text none = {0};
         trm_status status = TRM_OK;

@@ -13,6 +13,7 @@
 
 #include "exec/race.h"
 #include "plan/links.h"
+#include "plan/sharding.h"
 
 typedef struct trmi_probe {
     trm_comm *comm;         /* NULL: this process by itself */
@@ -33,7 +34,8 @@ typedef struct trmi_probe {
 
 typedef struct trmi_probe_time {
     double forward, backward; /* seconds: lower quartile, of the slowest rank */
-    double spread;            /* (upper - lower quartile) / lower, of their sum */
+    double factors;           /* the same of the optimiser, for weights whose gradient stays in factors; 0: there are none */
+    double spread;            /* (upper - lower quartile) / lower, of forward and backward together */
 } trmi_probe_time;
 
 /* Rank 0, or a process by itself. Operator `op` of the graph and its gradients on the local shapes of `letters`.
@@ -55,6 +57,10 @@ trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 int trmi_probe_links_sizes(const trmi_probe *probe);
 /* probe_links.c: what every rank does for trmi_probe_links; rank 0 writes. */
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
+
+/* probe_factors.c: seconds of the update of the weights of an operator with this strategy, from a gradient in factors of `dtype`.
+ * Collective, of this rank alone: not the slowest one's. */
+trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype, double *seconds, trm_error *err);
 
 /* probe_time.c: seconds of a rank's own work: CPU seconds with one thread. */
 double trmi_probe_clock(const trmi_probe *probe);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SETTLE = 6 };               /* turns, before anything is concluded from them */
 static const double little = 1e-6; /* learning rate: what an update costs does not depend on it */
 
 typedef struct runner {
@@ -151,12 +152,29 @@ static trm_status take_turns(const trmi_race *r, runner *runners, trmi_race_resu
         TRMI_TRY(step(r, runners[i].exec, err));
     }
     double start = trmi_os_now(), used = 0, before = 0, last = 0;
-    for (out->turns = 0; out->turns < TRMI_RACE_TURNS && (out->turns < r->at_least || used + last < r->seconds); out->turns++) {
+    bool running[TRMI_RACE_PLANS], settled = false;
+    for (int32_t i = 0; i < r->count; i++) {
+        running[i] = true;
+    }
+    while (!settled && out->turns < TRMI_RACE_TURNS && (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
+            if (!running[k]) {
+                continue;
+            }
             TRMI_TRY(time_turn(r, &runners[k], start, &out->took[k][out->turns], &used, err));
             if (used > r->seconds && i + 1 < r->count && out->turns >= r->at_least) {
                 return TRM_OK;
+            }
+        }
+        out->turns++;
+        for (int32_t i = 0; i < r->count; i++) {
+            out->ran[i] += running[i];
+        }
+        settled = r->fine > 0 && trmi_race_settle(out, r->count, r->fine, running);
+        for (int32_t i = 0; i < r->count; i++) {
+            if (!running[i]) {
+                close_runner(&runners[i]);
             }
         }
         last = used - before;
@@ -177,19 +195,41 @@ trm_status trmi_race_run(const trmi_race *r, trmi_race_result *out, trm_error *e
     for (int32_t i = 0; i < r->count; i++) {
         close_runner(&runners[i]);
         trmi_free(runners[i].plan);
-        out->seconds[i] = status == TRM_OK && out->turns > 0 ? median_of(out->took[i], out->turns, NULL) : 0;
+        out->seconds[i] = status == TRM_OK && out->ran[i] > 0 ? median_of(out->took[i], out->ran[i], NULL) : 0;
     }
     return status;
 }
 
 double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution) {
     double ratios[TRMI_RACE_TURNS], spread;
-    for (int32_t i = 0; i < result->turns; i++) {
+    int32_t turns = result->ran[a] < result->ran[b] ? result->ran[a] : result->ran[b];
+    for (int32_t i = 0; i < turns; i++) {
         ratios[i] = result->took[a][i] / result->took[b][i];
     }
-    double median = median_of(ratios, result->turns, &spread);
+    double median = median_of(ratios, turns, &spread);
     if (resolution != NULL) { /* of a median: 1.25 standard deviations over the root of the count; quartiles are 1.35 of them apart */
-        *resolution = 2 * 1.25 / 1.35 * spread / sqrt(result->turns);
+        *resolution = 2 * 1.25 / 1.35 * spread / sqrt(turns);
     }
     return median - 1;
+}
+
+int32_t trmi_race_fastest(const trmi_race_result *result, int32_t count) {
+    int32_t first = -1;
+    for (int32_t i = 0; i < count; i++) {
+        bool all = result->ran[i] == result->turns;
+        first = all && (first < 0 || trmi_race_behind(result, i, first, NULL) < 0) ? i : first;
+    }
+    return first;
+}
+
+bool trmi_race_settle(const trmi_race_result *result, int32_t count, double fine, bool *running) {
+    int32_t first = trmi_race_fastest(result, count);
+    bool known = result->turns >= SETTLE;
+    for (int32_t i = 0; i < count && result->turns >= SETTLE; i++) {
+        double resolution, behind = trmi_race_behind(result, i, first, &resolution);
+        /* Who looks many times sees chance more often: half as much again as for one look. */
+        running[i] = running[i] && behind <= 1.5 * resolution + fine;
+        known = known && (!running[i] || resolution <= fine);
+    }
+    return known;
 }

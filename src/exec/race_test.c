@@ -14,7 +14,7 @@ enum { RANKS = 2, BATCH = 8, WIDTH = 24, CLASSES = 10 };
 
 typedef struct shared {
     trmi_race_result of[RANKS];
-    double seconds;
+    double seconds, fine;
     bool one_at_a_time;
     trm_status status[RANKS];
     trm_error error;
@@ -37,7 +37,7 @@ static void body(rank_context *context, trm_comm *comm) {
     const trm_exec_options options = {.loss = loss, .backend = "ref", .threads = 1, .tuning_file = "", .accumulate = 2,
                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
     trmi_race race = {.comm = comm, .graph = g, .options = &options, .count = 3, .steps = 2, .seconds = all->seconds,
-                      .one_at_a_time = all->one_at_a_time};
+                      .fine = all->fine, .one_at_a_time = all->one_at_a_time};
     if (context->rank == 0) {
         race.plans[0] = samples;
         race.plans[1] = classes;
@@ -47,9 +47,10 @@ static void body(rank_context *context, trm_comm *comm) {
     trm_graph_destroy(g);
 }
 
-static shared *run(double seconds, bool one_at_a_time) {
+static shared *run(double seconds, double fine, bool one_at_a_time) {
     shared *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
+    all->fine = fine;
     all->one_at_a_time = one_at_a_time;
     ranks_run_joined(RANKS, false, body, all, "race");
     for (int r = 0; r < RANKS; r++) {
@@ -61,12 +62,13 @@ static shared *run(double seconds, bool one_at_a_time) {
 
 static void every_plan_runs_in_every_turn(void **state) {
     (void)state;
-    for (int alone = 0; alone < 2; alone++) {
-        shared *all = run(3600, alone);
-        assert_int_equal(all->of[0].turns, TRMI_RACE_TURNS);
+    for (int alone = 0; alone < 2; alone++) { /* where every difference is fine enough, a few turns will do */
+        shared *all = run(3600, alone ? 1e9 : 0, alone);
+        int turns = all->of[0].turns;
+        assert_true(alone ? turns > 2 && turns < 12 : turns == TRMI_RACE_TURNS);
         for (int p = 0; p < 3; p++) {
-            assert_true(all->of[0].seconds[p] > 0);
-            for (int t = 0; t < TRMI_RACE_TURNS; t++) {
+            assert_true(all->of[0].seconds[p] > 0 && all->of[0].ran[p] == turns);
+            for (int t = 0; t < turns; t++) {
                 assert_true(all->of[0].took[p][t] > 0);
             }
         }
@@ -76,10 +78,10 @@ static void every_plan_runs_in_every_turn(void **state) {
 
 static void time_that_is_up_ends_it(void **state) {
     (void)state;
-    shared *all = run(0, false);
+    shared *all = run(0, 0, false);
     assert_int_equal(all->of[0].turns, 0);
     munmap(all, sizeof *all);
-    all = run(1e-9, false); /* the first turn is broken off */
+    all = run(1e-9, 0, false); /* the first turn is broken off */
     assert_int_equal(all->of[0].turns, 0);
     munmap(all, sizeof *all);
 }
@@ -87,7 +89,7 @@ static void time_that_is_up_ends_it(void **state) {
 /* What slows all plans of some turns alike does not count; what chance is is said. */
 static void differences_are_those_within_a_turn(void **state) {
     (void)state;
-    trmi_race_result r = {.turns = 8};
+    trmi_race_result r = {.turns = 8, .ran = {8, 8, 8}};
     for (int t = 0; t < 8; t++) {
         double machine = t < 4 ? 1 : 1.5;
         r.took[0][t] = machine * 1.04;
@@ -97,6 +99,34 @@ static void differences_are_those_within_a_turn(void **state) {
     double resolution;
     assert_true(fabs(trmi_race_behind(&r, 0, 1, &resolution) - 0.04) < 1e-12 && resolution < 1e-12);
     assert_true(fabs(trmi_race_behind(&r, 2, 1, &resolution)) < 1e-12 && resolution > 0.1 && resolution < 0.2);
+}
+
+/* Of three plans one is 20 % behind, and one wavers. */
+static void who_is_behind_rests_and_the_others_run_until_they_are_told_apart(void **state) {
+    (void)state;
+    trmi_race_result r = {.turns = 12, .ran = {12, 12, 12}};
+    bool running[3] = {true, true, true};
+    for (int t = 0; t < 12; t++) {
+        r.took[0][t] = 1;
+        r.took[1][t] = t % 3 == 0 ? 1.201 : 1.199;
+        r.took[2][t] = t % 2 == 0 ? 0.95 : 1.07;
+    }
+    assert_false(trmi_race_settle(&r, 3, 0.01, running));
+    assert_true(running[0] && !running[1] && running[2]);
+    r.turns = 20;
+    r.ran[0] = r.ran[2] = 20;
+    for (int t = 0; t < 20; t++) {
+        r.took[0][t] = 1;
+        r.took[2][t] = t % 2 == 0 ? 0.979 : 0.981;
+    }
+    assert_true(trmi_race_settle(&r, 3, 0.01, running));
+    assert_true(trmi_race_fastest(&r, 3) == 2 && !running[0] && !running[1] && running[2]);
+    r.took[1][0] = 0.1; /* of a plan that rested only its own turns are compared */
+    assert_true(trmi_race_fastest(&r, 3) == 2 && fabs(trmi_race_behind(&r, 1, 2, NULL) - 0.224) < 0.005);
+    r.turns = 2;
+    r.ran[0] = r.ran[1] = r.ran[2] = 2;
+    running[0] = running[1] = true;
+    assert_true(!trmi_race_settle(&r, 3, 0.01, running) && running[0] && running[1]); /* too few to conclude anything */
 }
 
 static trmi_trial *with(const double *predicted, const bool *simple, int count) {
@@ -166,6 +196,7 @@ int main(void) {
         cmocka_unit_test(every_plan_runs_in_every_turn),
         cmocka_unit_test(time_that_is_up_ends_it),
         cmocka_unit_test(differences_are_those_within_a_turn),
+        cmocka_unit_test(who_is_behind_rests_and_the_others_run_until_they_are_told_apart),
         cmocka_unit_test(a_few_near_the_best_are_run),
         cmocka_unit_test(what_runs_cannot_tell_apart_is_decided_by_simplicity),
     };

@@ -122,13 +122,13 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 t1 x2 s24 p4 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
+/* "conv2d 89abcdef01234567 t1 x2 s24 p5 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p4", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p5", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
                                    c->ranks, class);
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
@@ -154,34 +154,36 @@ static trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
     return NULL;
 }
 
-static void weigh(trmi_op_cost_entry *e, const double roof[2]) {
-    e->forward_ratio = e->forward >= 0 && roof[0] > 0 ? e->forward / roof[0] : 0;
-    e->backward_ratio = e->backward > 0 && roof[1] > 0 ? e->backward / roof[1] : 0;
+static double ratio_of(double seconds, double roof) { return seconds > 0 && roof > 0 ? seconds / roof : 0; }
+
+static void weigh(trmi_op_cost_entry *e, const trmi_node_seconds *roof) {
+    e->ratio = (trmi_node_seconds){.forward = ratio_of(e->seconds.forward, roof->forward),
+                                   .backward = ratio_of(e->seconds.backward, roof->backward),
+                                   .factors = ratio_of(e->seconds.factors, roof->factors)};
 }
 
-/* `roof`: forward and backward by the roofline, without the factor. */
-static trm_status remember(trmi_costs *c, const char *key, double forward, double backward, const double roof[2],
+/* `roof`: by the roofline, without the factor. */
+static trm_status remember(trmi_costs *c, const char *key, const trmi_node_seconds *seconds, const trmi_node_seconds *roof,
                            trm_error *err) {
     if (!trmi_grow((void **)&c->entries, &c->capacity, c->count + 1, sizeof *c->entries)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
     }
     trmi_op_cost_entry *e = &c->entries[c->count];
-    *e = (trmi_op_cost_entry){.key = trmi_arena_strdup(&c->arena, key), .forward = forward, .backward = backward};
-    e->size = roof[0];
+    *e = (trmi_op_cost_entry){.key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
     e->look = c->look;
     weigh(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
 }
 
-/* Of an earlier process; not what looks as if it were worth another look. */
-static bool recall(trmi_costs *c, const char *key, double *forward, double *backward) {
+/* Of an earlier process; not what looks as if it were worth another look. `roof` says which figures there are. */
+static bool recall(trmi_costs *c, const char *key, const trmi_node_seconds *roof, trmi_node_seconds *out) {
 #ifdef TRIREME_ONEDNN
     char longer[1100];
     const char *how;
     double spread = 0, load = 1;
     snprintf(longer, sizeof longer, "%s forward", key);
-    if (c->file == NULL || c->refresh || !trmi_tuning_find(c->file, longer, &how, forward)) {
+    if (c->file == NULL || c->refresh || !trmi_tuning_find(c->file, longer, &how, &out->forward)) {
         return false;
     }
     const char *at = strstr(how, "spread ");
@@ -196,10 +198,14 @@ static bool recall(trmi_costs *c, const char *key, double *forward, double *back
     if (dated && (c->oldest[0] == '\0' || strncmp(how, c->oldest, 10) < 0)) {
         snprintf(c->oldest, sizeof c->oldest, "%.10s", how);
     }
+    snprintf(longer, sizeof longer, "%s update", key);
+    if (roof->factors > 0 && !trmi_tuning_find(c->file, longer, &how, &out->factors)) {
+        return false;
+    }
     snprintf(longer, sizeof longer, "%s backward", key);
-    return trmi_tuning_find(c->file, longer, &how, backward);
+    return trmi_tuning_find(c->file, longer, &how, &out->backward);
 #else
-    (void)c, (void)key, (void)forward, (void)backward;
+    (void)c, (void)key, (void)roof, (void)out;
     return false;
 #endif
 }
@@ -216,6 +222,10 @@ static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
         trmi_tuning_add(c->file, longer, how, time->forward);
         snprintf(longer, sizeof longer, "%s backward", key);
         trmi_tuning_add(c->file, longer, how, time->backward);
+        if (time->factors > 0) {
+            snprintf(longer, sizeof longer, "%s update", key);
+            trmi_tuning_add(c->file, longer, how, time->factors);
+        }
     }
 #else
     (void)c, (void)key, (void)time;
@@ -227,16 +237,22 @@ static void keep(trmi_costs *c, const char *key, const trmi_probe_time *time) {
 static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key, double size);
 
 /* Far from the roofline, as no neighbour in size is; or it wavered. */
-static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key, const trmi_probe_time *time, const double roof[2]) {
-    double ratio = (time->forward + time->backward) / fmax(1e-12, roof[0] + roof[1]);
-    const trmi_op_cost_entry *like = nearest(c, op, key, roof[0]);
-    double usual = like != NULL ? like->forward_ratio : 1;
+static bool doubtful(const trmi_costs *c, const trmi_op *op, const char *key, const trmi_probe_time *time, const trmi_node_seconds *roof) {
+    double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
+    const trmi_op_cost_entry *like = nearest(c, op, key, roof->forward);
+    double usual = like != NULL ? like->ratio.forward : 1;
     return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
 }
 
+/* Of two times of one operator. */
+static trmi_probe_time least(const trmi_probe_time *a, const trmi_probe_time *b) {
+    return (trmi_probe_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward), fmin(a->factors, b->factors),
+                             fmin(a->spread, b->spread)};
+}
+
 static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, const char *key,
-                          const double roof[2], trm_error *err) {
-    trmi_probe_time time = {-1, -1, 0};
+                          const trmi_node_seconds *roof, trm_error *err) {
+    trmi_probe_time time = {.forward = -1};
     trm_error own;
     double begin = trmi_os_now();
     trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
@@ -247,9 +263,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
         if (status != TRM_OK) {
             break;
         }
-        time.forward = fmin(time.forward, other.forward);
-        time.backward = fmin(time.backward, other.backward);
-        time.spread = fmin(time.spread, other.spread);
+        time = least(&time, &other);
         again = doubtful(c, trmi_space_op(space, node), key, &time, roof);
         c->doubted += i == 0;
     }
@@ -258,25 +272,25 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
         return err != NULL ? err->status : TRM_PEER;
     }
     if (status != TRM_OK) {
-        return remember(c, key, -1, -1, roof, err); /* a local shape that cannot be by itself: by the roofline */
+        return remember(c, key, &(trmi_node_seconds){.forward = -1}, roof, err); /* a local shape that cannot be by itself: by the roofline */
     }
     c->measured++;
     keep(c, key, &time);
-    return remember(c, key, time.forward, time.backward, roof, err);
+    return remember(c, key, &(trmi_node_seconds){time.forward, time.backward, time.factors}, roof, err);
 }
 
 /* What was measured in a bad moment is seldom measured in another one. */
 static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, trmi_op_cost_entry *e,
-                             const double roof[2], trm_error *err) {
-    trmi_probe_time time;
+                             const trmi_node_seconds *roof, trm_error *err) {
+    trmi_probe_time time, before = {e->seconds.forward, e->seconds.backward, e->seconds.factors, INFINITY};
     trm_error own;
     trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
     e->look = c->look;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK ? (err != NULL ? err->status : TRM_PEER) : TRM_OK;
     }
-    e->forward = time.forward = fmin(e->forward, time.forward);
-    e->backward = time.backward = fmin(e->backward, time.backward);
+    time = least(&time, &before);
+    e->seconds = (trmi_node_seconds){time.forward, time.backward, time.factors};
     weigh(e, roof);
     keep(c, e->key, &time);
     return TRM_OK;
@@ -310,7 +324,7 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
     double least = INFINITY;
     for (int64_t i = 0; i < c->count; i++) {
         const trmi_op_cost_entry *e = &c->entries[i];
-        bool same = strncmp(e->key, name, length) == 0 && e->key[length] == ' ' && e->forward_ratio > 0;
+        bool same = strncmp(e->key, name, length) == 0 && e->key[length] == ' ' && e->ratio.forward > 0;
         double far = same && size > 0 && e->size > 0 ? fabs(log(e->size / size)) : INFINITY;
         far += same ? !same_word(e->key, key, ATTRIBUTES) + 0.5 * !same_word(e->key, key, WEIGHTS) : 0;
         if (far < least) {
@@ -328,40 +342,43 @@ static double scaled(double roof, double measured, double ratio) {
     return ratio > 0 ? grows * roof + measured * (1 - grows / ratio) : roof;
 }
 
-/* Seconds known or guessed. Returns: as they are while all ranks run. */
-static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, double *forward,
-                  double *backward) {
+/* Seconds known or guessed from `roof`. Returns: as they are while all ranks run. */
+static bool known(const trmi_costs *c, const trmi_space *space, const trmi_op *op, const trmi_strategy *s, const trmi_node_seconds *roof,
+                  trmi_node_seconds *out) {
     char key[1024];
-    double roof[2] = {*forward, *backward};
+    *out = *roof;
+    out->factors = roof->factors / c->factor; /* that comes with it */
     if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
         return false;
     }
     const trmi_op_cost_entry *e = find(c, key);
-    if (e != NULL && e->forward >= 0) {
-        *forward = e->forward;
-        *backward = e->backward;
+    if (e != NULL && e->seconds.forward >= 0) {
+        *out = e->seconds;
         return c->ranks > 1;
     }
-    e = nearest(c, op, key, roof[0]);
+    e = nearest(c, op, key, roof->forward);
     if (e != NULL) {
-        *forward = scaled(roof[0], e->forward, e->forward_ratio);
-        *backward = scaled(roof[1], e->backward, e->backward_ratio);
+        out->forward = scaled(roof->forward, e->seconds.forward, e->ratio.forward);
+        out->backward = scaled(roof->backward, e->seconds.backward, e->ratio.backward);
+        out->factors = e->ratio.factors > 0 ? e->ratio.factors * roof->factors : out->factors;
     }
     return e != NULL && c->ranks > 1;
 }
 
-void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
-                        const trmi_strategy *s, double *forward, double *backward) {
+void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node, const trmi_strategy *s,
+                        trmi_node_seconds *out) {
     const trmi_costs *c = context;
     const trm_graph *g = space->graph;
+    const trmi_node_seconds roof = *out;
     /* What goes to memory takes longer while other ranks do the same. */
-    double share = known(c, space, &g->ops[node->op], s, forward, backward) ? 1 : c->share;
+    double share = known(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
         back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;
     }
-    *forward = (*forward + (share - 1) * fmin(*forward, there)) * c->factor;
-    *backward = (*backward + (share - 1) * fmin(*backward, back)) * c->factor;
+    out->forward = (out->forward + (share - 1) * fmin(out->forward, there)) * c->factor;
+    out->backward = (out->backward + (share - 1) * fmin(out->backward, back)) * c->factor;
+    out->factors *= c->factor;
 }
 
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice, int32_t *news,
@@ -370,28 +387,29 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         const trmi_op *op = trmi_space_op(space, n);
         const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
         char key[1024];
-        double forward, backward, roof[2];
+        trmi_node_seconds seconds, roof;
         if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
             continue;
         }
         trmi_op_cost_entry *known = find(c, key);
-        bool again = known != NULL && known->look < c->look && c->probe != NULL && known->forward >= 0;
+        bool again = known != NULL && known->look < c->look && c->probe != NULL && known->seconds.forward >= 0;
         if (known != NULL && !again) {
             continue;
         }
-        trmi_space_roofline(space, n, choice->strategy[n], roof);
+        trmi_space_roofline(space, n, choice->strategy[n], &roof);
         if (again) {
-            TRMI_TRY(look_again(c, space, n, s, known, roof, err));
+            TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
             ++*news;
             continue;
         }
-        if (roof[0] + roof[1] < worth) {
+        if (roof.forward + roof.backward < worth) {
             continue;
         }
-        if (recall(c, key, &forward, &backward)) {
-            TRMI_TRY(remember(c, key, forward, backward, roof, err));
+        seconds = (trmi_node_seconds){.forward = 0};
+        if (recall(c, key, &roof, &seconds)) {
+            TRMI_TRY(remember(c, key, &seconds, &roof, err));
         } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
-            TRMI_TRY(measure(c, space, n, s, key, roof, err));
+            TRMI_TRY(measure(c, space, n, s, key, &roof, err));
         } else {
             continue;
         }

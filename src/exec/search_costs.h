@@ -10,8 +10,8 @@
 
 typedef struct trmi_op_cost_entry {
     char *key;
-    double forward, backward;      /* seconds on local shapes, measured; < 0: cannot be by itself */
-    double forward_ratio, backward_ratio, size; /* over the roofline; the roofline's forward seconds */
+    trmi_node_seconds seconds, ratio; /* on local shapes, measured; forward < 0: cannot be by itself. Over the roofline */
+    double size;                      /* the roofline's forward seconds */
     int look;
 } trmi_op_cost_entry;
 typedef struct trmi_costs {
@@ -46,8 +46,8 @@ typedef struct trmi_costs_options {
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
 void trmi_costs_close(trmi_costs *costs);
 /* trmi_search_costs.seconds; `context`: the costs. */
-void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
-                        const trmi_strategy *strategy, double *forward, double *backward);
+void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node, const trmi_strategy *strategy,
+                        trmi_node_seconds *out);
 /* Seconds to measure in: as the user has said, else those at hand, or as many as 40 steps of data parallel take: what long
  * steps are made of takes long to measure, and half measured, half guessed says little. */
 static inline double trmi_costs_limit(const trmi_costs *costs, double said, double step) {

@@ -41,10 +41,8 @@ trm_status trmi_shard_prepare(trm_exec *exec, trm_error *err) {
     if (run->plan == NULL) {
         TRMI_TRY(trmi_shard_plan_create(&mesh, &run->plan, err));
         p->shard = run;
-    } else if (o->mesh != NULL && memcmp(&mesh, &run->plan->mesh, sizeof mesh) != 0) {
-        char a[64], b[64];
-        return TRMI_FAIL(err, TRM_INVALID, "mesh %s was asked for, the plan is for mesh %s",
-                         trmi_mesh_text(&mesh, a, sizeof a), trmi_mesh_text(&run->plan->mesh, b, sizeof b));
+    } else if (o->mesh != NULL) {
+        TRMI_TRY(trmi_shard_plan_on(run->plan, &mesh, err));
     }
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
         return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",

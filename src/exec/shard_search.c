@@ -35,20 +35,6 @@ typedef struct searching {
     bool infeasible;      /* nothing fits: `plan` is the one of least memory */
 } searching;
 
-static trm_status settle_mode(const char *name, trmi_search_mode *mode, trm_error *err) {
-    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming", "recursive_programming",
-                                        "sharding_propagation"};
-    *mode = TRMI_SEARCH_OPTIMAL;
-    for (int i = 0; name != NULL && i < 6; i++) {
-        if (strcmp(names[i], name) == 0) {
-            *mode = (trmi_search_mode)(i % 3);
-            return TRM_OK;
-        }
-    }
-    return name == NULL ? TRM_OK
-                        : TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
-}
-
 /* Ranks of several hosts have no memory in common. */
 static bool has_hosts(const searching *s) {
     const trm_comm *comm = s->exec->parallel->comm;
@@ -260,7 +246,7 @@ static trm_status take_chosen(searching *s, const trmi_trial *trial, trm_error *
 }
 
 static trm_status try_near(searching *s, const trmi_search_costs *costs, trm_error *err) {
-    double seconds = trmi_trial_seconds(s->exec->parallel->options.trial_seconds);
+    double seconds = trmi_trial_seconds(s->exec->parallel->options.trial_seconds, s->best);
     if (s->mode != TRMI_SEARCH_OPTIMAL || seconds <= 0 || s->plan == NULL) {
         return TRM_OK;
     }
@@ -399,7 +385,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_
                             .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,
                             .whole = graph, .whole_options = p->shard->options, .limit = exec->memory_bytes, .load = 1};
     list_meshes(s);
-    trm_status status = settle_mode(p->options.search, &s->mode, err);
+    trm_status status = trmi_search_mode_parse(p->options.search, &s->mode, err);
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);

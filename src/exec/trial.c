@@ -15,9 +15,15 @@
 #include <string.h>
 
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
+/* If nobody says for how long: so many steps of plans, within bounds. What long steps are made of takes long to tell apart. */
+static const double shortest = 10, longest = 40, steps_tried = 240;
 static const double apart = 0.01; /* predictions that differ by less are of plans that hardly differ */
 static const double turn = 0.05;  /* seconds that steps of a turn take, about */
 static const double cautious = 0.02; /* a resolution beyond this says that the machine is busy: simplicity is then worth no more */
+
+double trmi_trial_seconds(double said, double step) {
+    return said > 0 ? said : said < 0 ? 0 : fmin(longest, fmax(shortest, steps_tried * step));
+}
 
 /* ---- who runs -------------------------------------------------------------------------------------------- */
 
@@ -165,7 +171,7 @@ void trmi_trial_narrow(trmi_trial *t, double seconds) {
 }
 
 static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double memory, trm_error *err) {
-    trmi_race race = {.count = t->count, .steps = steps_of(t), .seconds = seconds};
+    trmi_race race = {.count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TRIAL_FINE};
     trmi_race_result result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
     for (int32_t i = 0; i < t->count; i++) {
@@ -181,10 +187,7 @@ static trm_status run(trmi_trial *t, trmi_probe *probe, double seconds, double m
         trmi_log(TRM_LOG_INFO, "plan", "%d turns in %.1f s are too few to tell them apart: predictions decide", (int)result.turns, t->seconds);
         return TRM_OK;
     }
-    int32_t first = 0;
-    for (int32_t i = 0; i < t->count; i++) {
-        first = result.seconds[i] < result.seconds[first] ? i : first;
-    }
+    int32_t first = trmi_race_fastest(&result, t->count);
     for (int32_t i = 0; i < t->count; i++) {
         t->list[i].measured = result.seconds[i];
         t->list[i].behind = trmi_race_behind(&result, i, first, &t->list[i].resolution);

@@ -11,7 +11,7 @@
 #include "exec/search_costs.h"
 
 #define TRMI_TRIAL_BAND 0.15  /* above the best's predicted time: costs are off by so much at worst, usually */
-#define TRMI_TRIAL_SECONDS 10 /* if nobody says for how long */
+#define TRMI_TRIAL_FINE 0.01 /* differences that nobody needs to know */
 
 typedef struct trmi_trial_plan {
     char *text;       /* of a plan file */
@@ -45,7 +45,7 @@ trm_status trmi_trial_run(trmi_trial *trial, trmi_probe *probe, trmi_costs *cost
  * tell, or within 2 % where they tell little. */
 void trmi_trial_choose(trmi_trial *trial);
 void trmi_trial_free(trmi_trial *trial);
-/* As options say it: 0 = the default, negative = off. */
-static inline double trmi_trial_seconds(double said) { return said == 0 ? TRMI_TRIAL_SECONDS : said > 0 ? said : 0; }
+/* As options say it: 0 = the default, for steps that are predicted to take `step` seconds; negative = off. */
+double trmi_trial_seconds(double said, double step);
 
 #endif

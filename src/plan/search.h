@@ -22,11 +22,16 @@
 
 struct trmi_space;
 struct trmi_space_node;
+
+/* Of a node on one rank, while all ranks run: its operator, its gradient operators, the update of its weights where their
+ * gradient stays in factors (0: there are none). */
+typedef struct trmi_node_seconds {
+    double forward, backward, factors;
+} trmi_node_seconds;
 typedef struct trmi_search_costs {
-    /* Seconds of a node's operator and of its gradient operators on the local shapes of a strategy, on one rank
-     * while all ranks run. Comes with the roofline of `prices` in both; may replace them. NULL = that. */
+    /* Seconds of a node on the local shapes of a strategy. Comes with the roofline of `prices`; may replace it. NULL = that. */
     void (*seconds)(void *context, const struct trmi_space *space, const struct trmi_space_node *node,
-                    const trmi_strategy *strategy, double *forward, double *backward);
+                    const trmi_strategy *strategy, trmi_node_seconds *out);
     void *context;
     const trmi_prices *prices; /* NULL = built in */
     int32_t slots;      /* of the optimiser, float32 copies of each parameter */
@@ -77,6 +82,7 @@ typedef struct trmi_space_class {
     int32_t count;            /* strategies */
     trmi_strategy *strategies;
     double *forward, *backward; /* [count] seconds of the operator and of its gradient operators */
+    double *factors;            /* [count] seconds of updating weights whose gradient stays in factors; 0: there are none */
     double *exchange;           /* [count] seconds of halo and statistics, both ways */
     double *kept;               /* [count] bytes of outputs that backward reads ... */
     bool repeats;               /* ... of which the first may be made again there: */
@@ -139,18 +145,13 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
 
 /* How parameter `input` of a node is stored in parts beside strategy i; false: not possible. */
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
-/* Forward and backward seconds of a node in strategy i by the roofline. */
-void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, double out[2]);
+/* Seconds of a node in strategy i by the roofline. */
+void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, trmi_node_seconds *out);
 /* Seconds of the optimiser for all parameters of a rank together: never below update_offset + update_byte x bytes, which is
  * what a sum over operators can count. */
 double trmi_space_update(const trmi_space *space, double bytes);
 /* Copies of each gradient in memory. */
 static inline int32_t trmi_space_gradients(const trmi_space *space) { return space->costs.gradients > 1 ? space->costs.gradients : 1; }
-/* Of the time of an update: where the gradient stays in factors. */
-double trmi_space_apart(const trmi_space *space);
-/* Seconds by which multiplying factors makes the update of an operator's weights, so many bytes, longer: many rows take longer to
- * multiply than the weights take to be read and written. */
-double trmi_space_product(const trmi_space *space, const trmi_strategy *strategy, double bytes);
 /* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
 /* A parameter's cast, if `value` is one, read as `read`: bytes of a rank, kept all step, and seconds; of `sliced` plans, whose ranks
@@ -273,6 +274,9 @@ trm_status trmi_space_propagate(const trmi_space *space, trmi_choice *out, trm_e
 /* ---- the whole search ---------------------------------------------------------------------------------------- */
 
 typedef enum trmi_search_mode { TRMI_SEARCH_OPTIMAL, TRMI_SEARCH_RECURSIVE, TRMI_SEARCH_PROPAGATION } trmi_search_mode;
+
+/* By our names or MindSpore's; NULL: optimal.   error INVALID */
+trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err);
 
 typedef struct trmi_search_options {
     trmi_search_mode mode;

@@ -31,9 +31,9 @@ typedef struct walk {
     item *items;
     int64_t items_count, items_capacity;
     bool sliced;         /* parameters are whole, and updated in slices */
-    double products;     /* seconds of multiplying gradients that stay in factors */
+    double factors;      /* seconds of updates by gradients that stay in factors */
     double gathered;     /* bytes of parameters that are updated in slices */
-    double now, updated; /* bytes of parameters that the optimiser walks over; less where gradients stay in factors */
+    double now, updated; /* bytes of the other parameters that the optimiser walks over */
     bool failed;
 } walk;
 
@@ -146,9 +146,9 @@ static void gather_parameters(walk *w, int32_t node) {
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
-        w->products += apart ? trmi_space_product(w->s, strategy_of(w, node), bytes) : 0;
+        w->factors += apart ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
         w->gathered += trained && w->sliced ? bytes : 0;
-        w->updated += trained ? share * bytes * (apart ? trmi_space_apart(w->s) : 1) : 0;
+        w->updated += trained && !apart ? share * bytes : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
@@ -351,7 +351,7 @@ static trm_status run(walk *w, trm_error *err) {
                                              .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
     }
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
-                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated) + w->products});
+                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated) + w->factors});
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;

@@ -373,6 +373,21 @@ static trm_status runners_up(run *r) {
     return TRM_OK;
 }
 
+trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err) {
+    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming", "recursive_programming",
+                                        "sharding_propagation"};
+    enum { NAMES = sizeof names / sizeof *names };
+    int i = 0;
+    while (name != NULL && i < NAMES && strcmp(names[i], name) != 0) {
+        i++;
+    }
+    if (i == NAMES) {
+        return TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
+    }
+    *mode = (trmi_search_mode)(i % 3);
+    return TRM_OK;
+}
+
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options, trmi_arena *arena, trmi_found *out,
                        trm_error *err) {
     static const trmi_search_options plain;

@@ -80,10 +80,26 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node, cons
     return sum;
 }
 
-void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, double out[2]) {
-    const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
-    out[0] = roofline(s, s->graph, trmi_space_op(s, node), strategy->fraction);
-    out[1] = backward_of(s, &s->nodes[node], strategy);
+/* Parameter and slots are read and written, or the factors' product takes longer than that. */
+static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_strategy *strategy) {
+    if (!trmi_shard_in_factors(s->graph, op, strategy, 1)) {
+        return 0;
+    }
+    const trmi_value *weights = &s->graph->values[trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]];
+    double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]), slots = s->costs.slots;
+    double flop = s->costs.update_flop > 0 ? s->costs.update_flop : s->prices.flop > 0 ? s->prices.flop : 1 / 1e11;
+    double dense = 3 + 2 * slots; /* passes over memory: a gradient that is there is read */
+    return fmax(s->update_byte * (2 + 2 * slots) / dense * sizeof(float), 2 * (double)strategy->local_inputs[0].dim[0] * flop) * count;
+}
+
+static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *strategy) {
+    const trmi_op *op = &s->graph->ops[node->op];
+    return (trmi_node_seconds){.forward = roofline(s, s->graph, op, strategy->fraction), .backward = backward_of(s, node, strategy),
+                               .factors = factors_of(s, op, strategy)};
+}
+
+void trmi_space_roofline(const trmi_space *s, int32_t node, int32_t i, trmi_node_seconds *out) {
+    *out = roofline_of(s, &s->nodes[node], &trmi_space_class_of(s, node)->strategies[i]);
 }
 
 /* Plans have between a share of all parameters and all of them: the line is the curve's where shares begin. */
@@ -100,15 +116,6 @@ static void find_update_line(trmi_space *s) {
     if (s->costs.update != NULL) {
         trmi_curve_below(s->costs.update, bytes / trmi_mesh_ranks(&s->mesh), &s->update_byte, &s->update_offset);
     }
-}
-
-/* Passes over memory: parameter and slots are read and written, a gradient that is there is read. */
-double trmi_space_apart(const trmi_space *s) { return (2.0 + 2 * s->costs.slots) / (3.0 + 2 * s->costs.slots); }
-
-double trmi_space_product(const trmi_space *s, const trmi_strategy *strategy, double bytes) {
-    double flop = s->costs.update_flop > 0 ? s->costs.update_flop : s->prices.flop > 0 ? s->prices.flop : 1 / 1e11;
-    double work = 2 * (double)strategy->local_inputs[0].dim[0] * bytes / sizeof(float) * flop;
-    return fmax(0, work - s->update_byte * trmi_space_apart(s) * bytes);
 }
 
 double trmi_space_update(const trmi_space *s, double bytes) {
@@ -302,19 +309,20 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     return bytes;
 }
 
-/* One parameter of an operator: all ways of storing it are added to `stores` and `slices`. */
-static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, const trmi_strategy *strategy,
-                                trmi_store_cost stores[2], trmi_store_cost *slices) {
+/* One parameter of operator `op` in strategy i of its class: all ways of storing it are added to the class' stores and slices. */
+static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, trmi_space_class *c, int32_t i) {
     trmi_space *s = b->s;
+    const trmi_strategy *strategy = &c->strategies[i];
+    trmi_store_cost *stores = &c->stores[2 * i], *slices = &c->slices[i];
     const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
     int32_t value = parameter->outputs[0];
     const trmi_value *v = &s->graph->values[value];
     bool trained = parameter->attrs.leaf.trainable;
     const trmi_spread *read = &strategy->inputs[input];
     trmi_spread stored = *read, parts, made = trmi_space_gradient(&s->mesh, read, strategy->letters);
-    for (int32_t i = 0; i < s->mesh.axes; i++) {
-        stored.at[i] = trmi_is_partial(stored.at[i]) ? TRMI_WHOLE : stored.at[i]; /* added once (bias) */
-        made.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : made.at[i];
+    for (int32_t a = 0; a < s->mesh.axes; a++) {
+        stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a]; /* added once (bias) */
+        made.at[a] = trmi_is_partial(read->at[a]) ? TRMI_WHOLE : made.at[a];
     }
     const trmi_price_table *t = prices_for(b, &v->shape, v->dtype);
     if (t == NULL) {
@@ -323,8 +331,8 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = bytes_of(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
-    double update = trained ? s->update_byte * (apart ? trmi_space_apart(s) : 1) : 0;
-    stores[0].blocking += update * whole + (apart ? trmi_space_product(s, strategy, whole) : 0);
+    double update = trained ? s->update_byte : 0;
+    stores[0].blocking += apart ? c->factors[i] : update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;
     add_slices(s, trained, apart, &stored, &made, whole, slices);
@@ -340,7 +348,7 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, c
                               trmi_space_store_move(s, value, &parts, &stored, true) + update * bytes_of(s, value, &parts);
         stores[1].bytes += copies * bytes_of(s, value, &parts) + whole;
     } else {
-        stores[1].blocking += update * whole + (apart ? trmi_space_product(s, strategy, whole) : 0);
+        stores[1].blocking += apart ? c->factors[i] : update * whole;
         stores[1].gradient += gradient;
         stores[1].bytes += (copies - apart) * whole;
     }
@@ -367,11 +375,13 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
     const trmi_strategy *strategy = &c->strategies[i];
-    c->forward[i] = roofline(s, s->graph, op, strategy->fraction);
-    c->backward[i] = backward_of(s, node, strategy);
+    trmi_node_seconds seconds = roofline_of(s, node, strategy);
     if (s->costs.seconds != NULL) {
-        s->costs.seconds(s->costs.context, s, node, strategy, &c->forward[i], &c->backward[i]);
+        s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
     }
+    c->forward[i] = seconds.forward;
+    c->backward[i] = seconds.backward;
+    c->factors[i] = seconds.factors;
     c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
     for (int32_t k = 0; k < op->outputs_count; k++) { /* sums that wait for other ranks are resolved before anyone keeps them */
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
@@ -384,7 +394,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
         if (trmi_parameter_of(s->graph, op->inputs[k]) != NULL) {
-            TRMI_TRY(add_parameter(b, op, k, strategy, &c->stores[2 * i], &c->slices[i]));
+            TRMI_TRY(add_parameter(b, op, k, c, i));
         }
     }
     return TRM_OK;
@@ -401,6 +411,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     size_t n = (size_t)c->count;
     c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
     c->backward = trmi_arena_alloc(&s->arena, n * sizeof *c->backward);
+    c->factors = trmi_arena_alloc(&s->arena, n * sizeof *c->factors);
     c->exchange = trmi_arena_alloc(&s->arena, n * sizeof *c->exchange);
     c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
     c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
@@ -408,7 +419,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
     c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
     c->repeats = node->repeats;
-    if (c->forward == NULL || c->backward == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
+    if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
         c->saved == NULL || c->stores == NULL || c->slices == NULL) {
         return no_memory(b->err);
     }

@@ -69,6 +69,14 @@ static trm_status check(const trmi_shard_plan *plan, const trm_graph *graph, int
     return TRM_OK;
 }
 
+trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh, trm_error *err) {
+    char a[64], b[64];
+    return memcmp(mesh, &plan->mesh, sizeof *mesh) == 0
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "mesh %s was asked for, the plan is for mesh %s", trmi_mesh_text(mesh, a, sizeof a),
+                           trmi_mesh_text(&plan->mesh, b, sizeof b));
+}
+
 trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, trm_error *err) {
     bool *can = trmi_alloc((size_t)graph->ops_count);
     if (can == NULL) {

@@ -282,6 +282,8 @@ trm_status trmi_shard_plan_load(const char *file, trmi_shard_plan **out, trm_err
 trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, trm_error *err);
 /* Names exist, letters are possible, the digest fits, `ranks` is the mesh's. */
 trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, trm_error *err);
+/* Is it for this mesh?   error INVALID */
+trm_status trmi_shard_plan_on(const trmi_shard_plan *plan, const trmi_mesh *mesh, trm_error *err);
 /* Of operators, shapes, attributes and names. */
 uint64_t trmi_shard_digest(const trm_graph *graph);
 

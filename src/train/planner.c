@@ -105,19 +105,6 @@ static trm_status search(trm_planner *p, trm_error *err) {
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
-static trm_status settle_mode(trm_planner *p, trm_error *err) {
-    static const char *const names[] = {"optimal", "recursive", "propagation", "dynamic_programming",
-                                        "recursive_programming", "sharding_propagation"};
-    const char *name = p->options.search != NULL ? p->options.search : "optimal";
-    for (int i = 0; i < 6; i++) {
-        if (strcmp(names[i], name) == 0) {
-            p->mode = (trmi_search_mode)(i % 3);
-            return TRM_OK;
-        }
-    }
-    return TRMI_FAIL(err, TRM_INVALID, "search '%.40s': optimal, recursive or propagation expected", name);
-}
-
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t hosts = p->options.hosts > 0 ? p->options.hosts : 1, count = 1;
@@ -126,6 +113,7 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
         list[0] = p->given->mesh;
     } else if (text != NULL) {
         TRMI_TRY(trmi_mesh_parse(text, &list[0], err));
+        TRMI_TRY(p->given != NULL ? trmi_shard_plan_on(p->given, &list[0], err) : TRM_OK);
     } else if (p->options.ranks < 1 || p->options.ranks % hosts != 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)p->options.ranks, (int)hosts);
     } else {
@@ -186,7 +174,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
 
 static trm_status settle(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
-    TRMI_TRY(settle_mode(p, err));
+    TRMI_TRY(trmi_search_mode_parse(o->search, &p->mode, err));
     if (o->plan != NULL) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
     }
@@ -287,6 +275,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     trm_status status = trmi_probe_cores(options->comm, &p->probe.cores, err);
     status = status == TRM_OK ? settle(p, err) : status;
     status = status == TRM_OK ? trmi_planner_graph(p, p->batch, 0, &p->graph, err) : status;
+    status = status == TRM_OK && p->given != NULL ? trmi_shard_plan_check(p->given, p->graph, p->ranks, err) : status;
     p->classes = status == TRM_OK ? trmi_planner_class_count(p->graph) : 0;
     status = status == TRM_OK ? settle_whole(p, err) : status;
     if (status != TRM_OK) { /* the same on all ranks */

@@ -132,8 +132,8 @@ static trm_status weigh(trm_planner *p, trm_error *err) {
 }
 
 trm_status trmi_planner_try(trm_planner *p, trm_error *err) {
-    double seconds = trmi_trial_seconds(p->options.trial_seconds), limit = (double)p->options.memory_bytes;
     const trmi_found *best = &trmi_planner_best(p)->found;
+    double seconds = trmi_trial_seconds(p->options.trial_seconds, best->objective), limit = (double)p->options.memory_bytes;
     if (p->costs.probe == NULL || p->probe.comm == NULL || p->mode != TRMI_SEARCH_OPTIMAL || best->infeasible || seconds <= 0) {
         return TRM_OK;
     }

@@ -226,7 +226,6 @@ static void tell_limit(report *r) {
 static void tell_trial(report *r) {
     const trmi_trial *t = &r->p->trial;
     char a[24], b[24];
-    double resolution = 0;
     if (t->turns == 0) {
         return;
     }
@@ -234,12 +233,15 @@ static void tell_trial(report *r) {
                      100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1), t->kept ? ", run earlier" : "");
     for (int32_t i = 0; i < t->count; i++) {
         const trmi_trial_plan *o = &t->list[i];
-        resolution = fmax(resolution, o->resolution);
-        trmi_text_printf(&r->text, "%s %s%s %s (%s predicted)", i > 0 ? "," : "", o->name, i == t->chosen ? ", this one," : "",
+        trmi_text_printf(&r->text, "%s %s%s %s (%s predicted", i > 0 ? "," : "", o->name, i == t->chosen ? ", this one," : "",
                          time_text(o->measured, a), time_text(o->predicted, b));
+        if (o->behind != 0 || o->resolution != 0) { /* the fastest is beside itself */
+            trmi_text_printf(&r->text, "; %.1f %% behind, of which %.1f %% may be chance", 100 * o->behind, 100 * o->resolution);
+        }
+        trmi_text_printf(&r->text, ")");
     }
-    trmi_text_printf(&r->text, "; %d turns, differences below %.1f %% are chance, and then data parallel is taken, or what was predicted "
-                     "the fastest\n", (int)t->turns, 100 * resolution);
+    trmi_text_printf(&r->text, "; %d turns; of what may be as fast data parallel is taken, or what was predicted to be the fastest\n",
+                     (int)t->turns);
 }
 
 static void tell_head(report *r) {

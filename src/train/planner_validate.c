@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "exec/race.h"
+#include "exec/trial.h"
 #include "train/model.h"
 
 #include <stdlib.h>
@@ -154,7 +155,8 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, c
     trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
-        trmi_race race = {.comm = comm, .graph = inputs->graph, .options = &options, .count = count, .steps = steps, .seconds = seconds, .at_least = 4};
+        trmi_race race = {.comm = comm, .graph = inputs->graph, .options = &options, .count = count, .steps = steps, .seconds = seconds, .at_least = 4,
+                          .fine = TRMI_TRIAL_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
             race.plans[i] = plans[i];
         }
@@ -165,6 +167,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm, c
     TRMI_TRY(status);
     memset(out, 0, sizeof *out);
     out->turns = result.turns;
+    out->fastest = result.turns > 0 ? trmi_race_fastest(&result, count) : 0;
     for (int32_t i = 0; i < count && result.turns > 0; i++) {
         out->seconds[i] = result.seconds[i];
         out->ahead[i] = trmi_race_behind(&result, 0, i, &out->resolution[i]);
