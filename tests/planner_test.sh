@@ -131,6 +131,19 @@ expect 0 '"chosen_by":"\(measurement\|prediction\)"' plan mlp --classes 2000 --b
 expect 0 '"chosen_by":"prediction","tried_turns":0,"tried":\[\]' plan mlp --classes 2000 --batch-size 8 -n 2 --json --trial-seconds 0
 expect 2 "trial-seconds" plan mlp --batch-size 8 -n 2 --trial-seconds -1
 
+# A plan's pins hold on its mesh, tables of other meshes do without; what fits nowhere is said, and the command fails.
+printf 'trireme-plan 1\nmesh 4\nop fc2.linear2 k pinned\n' >"$dir/pinned"
+expect 0 '"weak"' simulate mlp --classes 100000 --batch-size 4 --mesh 4 --plan "$dir/pinned" --links "$dir/links" --largest 8 --json
+expect 4 "does not fit" simulate mlp --classes 100000 --batch-size 4 --mesh 8 --links "$dir/links" --largest 8 --memory 1MB
+
+# Slices of the optimiser between hosts: asked for they are in the plan, with what gathering them takes; not asked for they are not.
+for asked in "" --shard-optimizer; do
+    # shellcheck disable=SC2086
+    expect 0 '"certificate"' plan resnet18 --image-size 32 --batch-size 8 -n 4 --mesh 4 --host-count 2 --links "$dir/links" --json $asked
+    grep -o '"name":"data parallel","step_seconds":[0-9.e-]*,"memory_bytes":[0-9.e+]*' "$dir/out" | head -1 >"$dir/hosts$asked"
+done
+holds "$(number memory_bytes "$dir/hosts--shard-optimizer") < 0.9 * $(number memory_bytes "$dir/hosts")" "slices between hosts"
+
 # Predictions are held against runs: every plan runs, and figures come out.
 expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --validate --repeats 3 --json
 grep '"event":"validate"' "$dir/out" >"$dir/json"
@@ -152,6 +165,11 @@ printf 'level host 8 5 10\npoints allreduce 2 100:5 50:9\n' >"$dir/bad"
 expect 2 "line 2" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
 echo "no plan" >"$dir/bad"
 expect 3 "the given plan" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
+printf 'trireme-plan 1\nmesh 2\nop nobody n\n' >"$dir/bad"
+expect 2 "'nobody', which this graph does not have" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess --no-measure
+expect 2 "the plan was made for graph" plan mlp --classes 1000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure
+printf 'trireme-plan 1\nmesh 4\n' >"$dir/four"
+expect 2 "the plan is for mesh 4" plan mlp --batch-size 4 --mesh 2x2 --plan "$dir/four" --links guess --no-measure
 expect 2 "3 ranks\|has 4 ranks" plan mlp --batch-size 4 -n 3 --mesh 2x2 --links guess
 [ $failed -eq 0 ] && echo "planner: all as expected"
 exit $failed

@@ -25,13 +25,16 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     return sum;
 }
 
-int64_t trmi_program_resident(const trm_program *program, int32_t slots, int32_t ranks, bool own_samples) {
-    int64_t sum = (int64_t)trmi_map_resident((size_t)program->arena_bytes[TRMI_ARENA_PARAM]) * slots;
+int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
+    bool ranks = t->ranks > 1;
+    size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM] / (size_t)(t->sliced ? t->ranks : 1); /* so much of it is touched */
+    int64_t sum = (int64_t)trmi_map_resident(slot) * t->slots, gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks > 1);
+        sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
     int64_t send, recv;
     trmi_shard_staging(program, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
-    return sum + BESIDE + (int64_t)program->steps_count * BESIDE_STEP + trmi_program_fed_bytes(program, ranks, own_samples);
+    sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);
+    return sum + BESIDE + (int64_t)program->steps_count * BESIDE_STEP + trmi_program_fed_bytes(program, t->ranks, t->own_samples);
 }

@@ -11,8 +11,16 @@ int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool 
 /* Batches of a split program as callers feed them, whole, beside the parts in the arena INPUT; `own_samples`: and what this
  * rank feeds of them. 0 where nothing is split. */
 int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool own_samples);
-/* By which a process grows that makes an executor of the program with `slots` copies of the parameters for the optimiser,
- * and trains: its arenas, the fed batch, what its exchanges stage, and what executors need beside them. */
-int64_t trmi_program_resident(const trm_program *program, int32_t slots, int32_t ranks, bool own_samples);
+/* How it is trained with. */
+typedef struct trmi_training {
+    int32_t slots, ranks; /* copies of the parameters for the optimiser */
+    bool own_samples;     /* as above */
+    bool sliced;          /* each rank has a slice of the slots */
+    bool accumulates;     /* gradients of several batches are added up */
+    bool packs;           /* gradients travel in 16 bits */
+} trmi_training;
+/* By which a process grows that makes an executor of the program, and trains: its arenas, slots, the fed batch, what its exchanges
+ * stage, packed gradients, and what executors need beside them. */
+int64_t trmi_program_resident(const trm_program *program, const trmi_training *training);
 
 #endif

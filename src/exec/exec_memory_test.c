@@ -46,7 +46,7 @@ static void grows_as_predicted(void **state) {
         CHECK_OK(trm_exec_forward_backward(exec, &err), err);
         CHECK_OK(trm_exec_update(exec, 1e-3, &err), err);
     }
-    double grown = (double)(trmi_os_own_bytes() - before), predicted = (double)trmi_program_resident(exec->program, 1, 1, false);
+    double grown = (double)(trmi_os_own_bytes() - before), predicted = (double)trmi_program_resident(exec->program, &(trmi_training){.slots = 1, .ranks = 1});
     print_message("[  note  ] grew by %.2f MB, predicted %.2f MB\n", grown / 1e6, predicted / 1e6);
     assert_true(fabs(predicted / grown - 1) < 0.07);
     trm_exec_destroy(exec);

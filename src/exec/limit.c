@@ -16,12 +16,16 @@ int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
 
 int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {
     const trmi_parallel *ranks = exec->parallel;
-    int32_t size = ranks != NULL ? ranks->size : 1, slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer);
     bool split = ranks != NULL && ranks->shard != NULL;
-    bool slices = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh) : ranks != NULL && ranks->options.shard_optimizer;
-    int64_t all = (int64_t)trmi_map_resident((size_t)p->arena_bytes[TRMI_ARENA_PARAM]) * slots; /* slices live on one rank each */
-    return trmi_program_resident(p, slots, size, split && ranks->options.own_samples) - (slices ? all - all / size : 0) +
-           (exec->accumulate > 1 ? trmi_program_arena_resident(p, TRMI_ARENA_GRAD, size > 1) : 0);
+    const trmi_training how = {
+        .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
+        .ranks = ranks != NULL ? ranks->size : 1,
+        .own_samples = split && ranks->options.own_samples,
+        .sliced = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh) : ranks != NULL && ranks->options.shard_optimizer,
+        .accumulates = exec->accumulate > 1,
+        .packs = ranks != NULL && ranks->options.wire != TRM_FLOAT32,
+    };
+    return trmi_program_resident(p, &how);
 }
 
 trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph, const trmi_plan_options *options,

@@ -112,14 +112,9 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, &program, err);
     if (status == TRM_OK) {
-        *bytes = (double)trmi_program_resident(program, p->slots, p->ranks, false);
-        *bytes += p->model.accumulate > 1 ? (double)trmi_program_arena_resident(program, TRMI_ARENA_GRAD, p->ranks > 1) : 0;
-        if (trmi_choice_sliced(space, choice)) {
-            size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM]; /* a slice of it is touched */
-            *bytes -= (double)(trmi_map_resident(slot) - trmi_map_resident(slot / (size_t)p->ranks)) * p->slots;
-        }
-        double wire = trmi_wire_part(p->model.parallel.wire); /* packed gradients have memory of their own */
-        *bytes += wire < 1 ? wire * (double)program->arena_bytes[TRMI_ARENA_GRAD] : 0;
+        const trmi_training how = {.slots = p->slots, .ranks = p->ranks, .sliced = trmi_choice_sliced(space, choice),
+                                   .accumulates = p->model.accumulate > 1, .packs = trmi_wire_part(p->model.parallel.wire) < 1};
+        *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
     trmi_shard_plan_destroy(plan);
@@ -128,10 +123,10 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
 
 /* ---- spaces ---------------------------------------------------------------------------------------------- */
 
-/* On one host, as a job of these ranks would have it (exec/shard.h). */
-static bool has_slices(const trm_planner *p) {
-    return p->options.links == NULL && p->options.hosts <= 1 && p->ranks > 1 && p->model.precision == TRM_PRECISION_FP32;
-}
+static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
+
+/* As a job of these ranks would have it (exec/shard.h): on one host always, on several if it was asked for. */
+static bool has_slices(const trm_planner *p) { return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer); }
 
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
                               trm_error *err) {
@@ -148,10 +143,12 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .overhead = p->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .gathers = has_hosts(p), .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_flop = flop * (given ? 1 : p->costs.factor),
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
-    return trmi_space_create(graph, mesh, &costs, p->given, out, err);
+    /* What a plan pins holds on its own mesh: its letters mean nothing on others. */
+    bool pinned = p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
+    return trmi_space_create(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
 }

@@ -18,6 +18,7 @@ typedef struct point {
     trmi_mesh mesh;
     int64_t batch;
     double step, bound, data_parallel, exposed, bytes;
+    bool fits;
     char plan[96];
 } point;
 
@@ -79,6 +80,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
         out->exposed = found->best.measure.exposed + found->best.measure.redistribute + found->best.measure.exchange +
                        found->best.measure.gather;
         out->bytes = found->best.measure.bytes;
+        out->fits = !found->infeasible;
         out->data_parallel = found->baselines_count > 0 ? found->baselines[0].measure.step : 0;
         trmi_planner_summary(space, &found->best.choice, out->plan, sizeof out->plan);
     }
@@ -224,9 +226,10 @@ static void tell_points(trmi_text *t, const char *title, const point *points, in
     for (int32_t i = 0; i < count; i++) {
         const point *o = &points[i], *first = &points[0];
         double alone = strong ? first->step * first->ranks / ((double)o->ranks * o->step) : first->step / o->step;
-        trmi_text_printf(t, "%7d %-14s %8lld %12.3f %12.3f %11.4g %11.1f%% %12.3f  %s\n", (int)o->ranks,
+        trmi_text_printf(t, "%7d %-14s %8lld %12.3f %12.3f %11.4g %11.1f%% %12.3f  %s%s\n", (int)o->ranks,
                          trmi_mesh_text(&o->mesh, mesh, sizeof mesh), (long long)o->batch, o->step * 1e3, o->bound * 1e3,
-                         (double)o->batch / o->step, 100 * alone, o->data_parallel * 1e3, o->plan);
+                         (double)o->batch / o->step, 100 * alone, o->data_parallel * 1e3, o->plan,
+                         o->fits ? "" : "; does not fit");
     }
 }
 
@@ -255,9 +258,9 @@ static void json_points(trmi_text *t, const char *key, const point *points, int3
     for (int32_t i = 0; i < count; i++) {
         const point *o = &points[i];
         trmi_text_printf(t, "%s{\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,\"step_seconds\":%.9g,\"lower_bound\":%.9g,"
-                         "\"samples_per_second\":%.9g,\"data_parallel_seconds\":%.9g,\"exposed_seconds\":%.9g,\"memory_bytes\":%.0f}",
+                         "\"samples_per_second\":%.9g,\"data_parallel_seconds\":%.9g,\"exposed_seconds\":%.9g,\"memory_bytes\":%.0f,\"fits\":%s}",
                          i ? "," : "", (int)o->ranks, trmi_mesh_text(&o->mesh, mesh, sizeof mesh), (long long)o->batch, o->step,
-                         o->bound, (double)o->batch / o->step, o->data_parallel, o->exposed, o->bytes);
+                         o->bound, (double)o->batch / o->step, o->data_parallel, o->exposed, o->bytes, o->fits ? "true" : "false");
     }
     trmi_text_printf(t, "]");
 }
