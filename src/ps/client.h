@@ -35,13 +35,15 @@ typedef struct trmi_peer {
     trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
 } trmi_peer;
 
-/* Unique keys in order of (server, shard, table), those that `flag` selects. */
+/* Unique keys in sections: of (server, shard, table) in this order, those that are wanted. */
 typedef struct trmi_arrangement {
-    uint64_t *keys;  /* [count] */
-    uint32_t *place; /* [uniques arranged] where a key is in `keys` */
     trmi_ps_section *sections;
     uint32_t *first; /* [servers + 1] sections of a server */
     int64_t count;
+    uint32_t mask, match; /* arranged are uniques with wanted & mask == match */
+    bool in_order;   /* of the job's only shard: sections are runs of batch->distinct, and there are no others: */
+    uint64_t *keys;  /* [count] */
+    uint32_t *place; /* [uniques arranged] where a key is in `keys` */
     int64_t key_capacity, place_capacity, section_capacity;
 } trmi_arrangement;
 
@@ -55,9 +57,12 @@ typedef struct trmi_slice {
     int64_t next;  /* slice of the same table, -1 = none */
     bool is_first; /* of its table */
     int32_t part;
+    /* of the first one of a table: its distinct keys, and what they are wanted for, if that is the same for all */
+    int64_t unique_first, unique_end;
+    uint32_t wanted;
 } trmi_slice;
 
-enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4 };
+enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4, TRMI_WANT_DIFFER = 8 };
 
 typedef struct trmi_unique {
     uint64_t key;
@@ -73,10 +78,8 @@ typedef struct trmi_unique_scratch {
     uint32_t *map;     /* places: the last look-up of each */
     uint32_t *number;  /* of the keys whose last look-up this is */
     uint32_t *left;    /* look-ups whose place another key has */
-    uint64_t *distinct; /* keys in the order of their numbers, of one table */
     uint32_t *last_of; /* last slice of a table so far */
-    int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity,
-        last_capacity, distinct_capacity;
+    int64_t key_capacity, inverse_capacity, map_capacity, number_capacity, left_capacity, last_capacity;
 } trmi_unique_scratch;
 
 /* A server's answer to a part. */
@@ -102,11 +105,12 @@ struct trm_ps_batch {
     trmi_slice *slices;
     int64_t slice_count, slice_capacity, lookups;
     trmi_unique *uniques;
-    uint32_t *inverse; /* [lookups] */
+    uint64_t *distinct; /* [uniques] their keys */
+    uint32_t *inverse;  /* [lookups] */
     trmi_unique_scratch unique;
-    const uint8_t **value_of; /* [uniques] */
+    uint8_t **row_of;   /* [uniques] where its row is, in an answer, or its sum of gradients, in a push */
     float *sums;
-    int64_t unique_count, unique_capacity, inverse_capacity, value_capacity, sum_capacity;
+    int64_t unique_count, unique_capacity, distinct_capacity, inverse_capacity, row_capacity, sum_capacity;
     uint8_t *hot; /* copies of cached rows: the cache may give their place away before they are wanted */
     int64_t hot_bytes, hot_capacity;
     bool cut;     /* into parts; no more slices */
@@ -224,9 +228,20 @@ trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
 
 /* --- batches (client_batch.c)
  * ------------------------------------------------------------------------ */
-/* Sorts the uniques from `first` to `end` with `wanted & mask` equal to `match` by (shard, table): counting sort. */
+/* Arranges the uniques from `first` to `end` (of whole tables) with `wanted & mask` equal to `match`. A counting sort,
+ * unless there is one shard and nobody's wishes differ: then nothing moves. */
 trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end, uint32_t mask,
                               uint32_t match, trm_error *err);
+/* The same as a counting sort, always: what the above is compared with. */
+trm_status trmi_batch_arrange_by_shard(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end,
+                                       uint32_t mask, uint32_t match, trm_error *err);
+/* batch->row_of[u] = address of the row of each unique that was arranged, of `element` bytes a number: in its section's
+ * values or, with `base`, where all sections' rows lie one after the other from there on.   errors  NOMEM */
+trm_status trmi_batch_locate(trm_ps_batch *batch, const trmi_arrangement *from, int64_t first, int64_t end,
+                             size_t element, uint8_t *base, trm_error *err);
+/* Writes sections and keys as a message of header->kind; the sections' values then point into it.   errors  NOMEM */
+trm_status trmi_batch_encode(const trm_ps_client *client, const trmi_ps_header *header, trmi_ps_section *sections,
+                             uint8_t *data, trm_error *err);
 void trmi_batch_release(trm_ps_batch *batch);
 /* Gives the answers to a part back to their channels. */
 void trmi_part_release(trm_ps_client *client, trmi_part *part);
@@ -250,6 +265,8 @@ void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t req
 /* errors NOMEM */
 trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err);
 void trmi_cache_destroy(trmi_cache *cache);
+/* Whether any table has one. */
+bool trmi_client_has_cache(const trm_ps_client *client);
 /* The row of a key if it was fetched at batch `oldest` or later. */
 const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest);
 void trmi_cache_put(trmi_cache *cache, uint64_t key, const uint8_t *row, int64_t batch);

@@ -71,15 +71,15 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free_arrangement(&b->push);
     free(b->slices);
     free(b->uniques);
+    free(b->distinct);
     free(b->inverse);
     free(b->unique.keys);
     free(b->unique.map);
     free(b->unique.number);
     free(b->unique.left);
-    free(b->unique.distinct);
     free(b->unique.inverse);
     free(b->unique.last_of);
-    free((void *)b->value_of);
+    free((void *)b->row_of);
     free(b->sums);
     free(b->hot);
     trmi_free(b);
@@ -124,21 +124,68 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 /* ---- sections
  * ---------------------------------------------------------------------------------------- */
 
+static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
+    int64_t groups = (int64_t)c->shards * c->servers * c->table_count;
+    a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
+    bool there = a->first != NULL &&
+                 trmi_grow((void **)&a->sections, &a->section_capacity, groups, sizeof *a->sections);
+    return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
+}
+
+/* One shard has all: every table is a section, its keys lie where they were numbered. False where wishes differ from key
+ * to key. */
+static bool arrange_in_order(const trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
+    const trm_ps_client *c = b->client;
+    uint32_t sections = 0;
+    a->count = 0;
+    if (c->shards * c->servers != 1 || ((a->mask & TRMI_CACHED) != 0 && trmi_client_has_cache(c))) {
+        return false;
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        const int64_t count = slice->unique_end - slice->unique_first;
+        if (!slice->is_first || count == 0 || slice->unique_first < first || slice->unique_end > end) {
+            continue;
+        }
+        if (slice->wanted == TRMI_WANT_DIFFER) {
+            return false;
+        }
+        if ((slice->wanted & a->mask) == a->match) {
+            a->sections[sections++] = (trmi_ps_section){
+                .table = (uint32_t)slice->table, .count = count, .keys = b->distinct + slice->unique_first};
+            a->count += count;
+        }
+    }
+    a->first[0] = 0;
+    a->first[1] = sections;
+    return true;
+}
+
 trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end, uint32_t mask,
                               uint32_t match, trm_error *err) {
+    TRMI_TRY(reserve_arrangement(b->client, a, err));
+    a->mask = mask;
+    a->match = match;
+    a->in_order = arrange_in_order(b, a, first, end);
+    return a->in_order ? TRM_OK : trmi_batch_arrange_by_shard(b, a, first, end, mask, match, err);
+}
+
+trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end, uint32_t mask,
+                                       uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
     size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
+    TRMI_TRY(reserve_arrangement(c, a, err));
     uint32_t *start = trmi_alloc((groups + 1) * sizeof *start);
-    a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
-    if (start == NULL || a->first == NULL ||
+    if (start == NULL ||
         !trmi_grow((void **)&a->keys, &a->key_capacity, end - first, sizeof *a->keys) ||
-        !trmi_grow((void **)&a->place, &a->place_capacity, end - first, sizeof *a->place) ||
-        !trmi_grow((void **)&a->sections, &a->section_capacity, (int64_t)groups,
-                   sizeof *a->sections)) {
+        !trmi_grow((void **)&a->place, &a->place_capacity, end - first, sizeof *a->place)) {
         trmi_free(start);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
                          (long long)(end - first));
     }
+    a->mask = mask;
+    a->match = match;
+    a->in_order = false;
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         start[x->shard * tables + x->table + 1] += (x->wanted & mask) == match;
@@ -169,5 +216,47 @@ trm_status trmi_batch_arrange(trm_ps_batch *b, trmi_arrangement *a, int64_t firs
         }
     }
     trmi_free(start);
+    return TRM_OK;
+}
+
+trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end, size_t element,
+                             uint8_t *base, trm_error *err) {
+    const trm_ps_client *c = b->client;
+    uint8_t **by_place = a->in_order ? NULL : trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
+    if (!a->in_order && by_place == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
+    }
+    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        const size_t row = (size_t)c->widths[s->table] * element;
+        uint8_t *at = base != NULL ? base : s->values;
+        uint8_t **out = a->in_order ? b->row_of + (s->keys - b->distinct) : by_place + (s->keys - a->keys);
+        for (int64_t k = 0; k < s->count; k++) {
+            out[k] = at + (size_t)k * row;
+        }
+        base = base != NULL ? base + (size_t)s->count * row : NULL;
+    }
+    for (int64_t u = first; !a->in_order && u < end; u++) {
+        if ((b->uniques[u].wanted & a->mask) == a->match) {
+            b->row_of[u] = by_place[a->place[u - first]];
+        }
+    }
+    trmi_free((void *)by_place);
+    return TRM_OK;
+}
+
+trm_status trmi_batch_encode(const trm_ps_client *c, const trmi_ps_header *header, trmi_ps_section *sections,
+                             uint8_t *data, trm_error *err) {
+    trmi_ps_section *there = trmi_alloc((header->section_count + 1) * sizeof *there);
+    if (there == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %u sections", header->section_count);
+    }
+    memcpy(there, sections, header->section_count * sizeof *there);
+    trmi_ps_encode(header, there, c->widths, data);
+    for (uint32_t i = 0; i < header->section_count; i++) {
+        memcpy(there[i].keys, sections[i].keys, (size_t)sections[i].count * sizeof *sections[i].keys);
+        sections[i].values = there[i].values;
+    }
+    trmi_free(there);
     return TRM_OK;
 }

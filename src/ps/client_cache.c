@@ -55,6 +55,14 @@ static entry *set_of(trmi_cache *cache, uint64_t key) {
     return cache->entries + WAYS * (trmi_key_hash(key) & cache->mask);
 }
 
+bool trmi_client_has_cache(const trm_ps_client *client) {
+    bool any = false;
+    for (uint32_t t = 0; t < client->table_count; t++) {
+        any |= client->caches[t] != NULL;
+    }
+    return any;
+}
+
 const uint8_t *trmi_cache_get(trmi_cache *cache, uint64_t key, int64_t oldest) {
     entry *set = set_of(cache, key);
     for (int i = 0; i < WAYS; i++) {

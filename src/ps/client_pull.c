@@ -8,14 +8,6 @@
 /* ---- hot rows
  * -------------------------------------------------------------------------------------------- */
 
-static bool has_cache(const trm_ps_client *c) {
-    bool any = false;
-    for (uint32_t t = 0; t < c->table_count; t++) {
-        any |= c->caches[t] != NULL;
-    }
-    return any;
-}
-
 /* Own batches that a cached row may be old: no more than the table's rows may be. */
 static int64_t age_of(const trm_ps_client *c, uint32_t table) {
     int32_t bound = trmi_table_bound(c->tables[table].staleness, c->options.cache_staleness);
@@ -25,7 +17,7 @@ static int64_t age_of(const trm_ps_client *c, uint32_t table) {
 /* Rows that the cache has are copied: it may give their place to another batch's before this one is waited for. */
 static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_error *err) {
     trm_ps_client *c = b->client;
-    if (!has_cache(c)) {
+    if (!trmi_client_has_cache(c)) {
         return TRM_OK;
     }
     for (int64_t u = part->first; u < part->end; u++) {
@@ -51,11 +43,11 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
 
 static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     trm_ps_client *c = b->client;
-    const bool keeps = has_cache(c) && !b->outside;
+    const bool keeps = trmi_client_has_cache(c) && !b->outside;
     for (int64_t u = part->first; keeps && u < part->end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL && c->caches[x->table] != NULL) {
-            trmi_cache_put(c->caches[x->table], x->key, b->value_of[u], b->index);
+            trmi_cache_put(c->caches[x->table], x->key, b->row_of[u], b->index);
         }
     }
 }
@@ -89,24 +81,19 @@ static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double 
     part->replies[peer->number].asked = trmi_os_now();
     size_t bytes =
         trmi_ps_size(TRMI_PS_PULL, c->options.wire, a->sections + first, count, c->widths);
-    trmi_ps_section *sections = trmi_alloc((count + 1) * sizeof *sections);
     trmi_message m;
-    trm_status status = bytes == 0 || sections == NULL
-                            ? TRMI_FAIL(err, bytes == 0 ? TRM_INVALID : TRM_NOMEM,
-                                        "a pull of more than 1 GB of keys: use smaller batches")
-                            : peer->channel->table->reserve(peer->channel, bytes, left, &m, err);
-    if (status == TRM_OK) {
-        memcpy(sections, a->sections + first, count * sizeof *sections);
-        trmi_ps_encode(&header, sections, c->widths, m.data);
-        for (uint32_t i = 0; i < count; i++) {
-            memcpy(sections[i].keys, a->sections[first + i].keys,
-                   (size_t)sections[i].count * sizeof *sections[i].keys);
-        }
-        c->stats.bytes_sent += (int64_t)bytes;
-        status = peer->channel->table->commit(peer->channel, &m, left, err);
+    if (bytes == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "a pull of more than 1 GB of keys: use smaller batches");
     }
-    trmi_free(sections);
-    return status;
+    TRMI_TRY(peer->channel->table->reserve(peer->channel, bytes, left, &m, err));
+    trm_status status = trmi_batch_encode(c, &header, a->sections + first, m.data, err);
+    if (status != TRM_OK) {
+        m.bytes = 0; /* taken back */
+        (void)!peer->channel->table->commit(peer->channel, &m, left, NULL);
+        return status;
+    }
+    c->stats.bytes_sent += (int64_t)bytes;
+    return peer->channel->table->commit(peer->channel, &m, left, err);
 }
 
 static bool is_owed(const trmi_part *part, const trmi_peer *peer) {
@@ -300,31 +287,18 @@ void trmi_batch_answer(trm_ps_batch *b, trmi_peer *peer, const trmi_ps_header *h
 }
 
 /* Where each distinct key's row is now: in an answer, or among the hot ones. */
-static trm_status find_values(trm_ps_batch *b, const trmi_part *part, size_t *hot, trm_error *err) {
+static trm_status find_rows(trm_ps_batch *b, const trmi_part *part, size_t *hot, trm_error *err) {
     const trm_ps_client *c = b->client;
-    const trmi_arrangement *a = &part->pull;
-    size_t element = trm_dtype_bytes(c->options.wire);
-    const uint8_t **by_place = trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
-    if (by_place == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a pull of %lld rows", (long long)a->count);
-    }
-    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
-        const trmi_ps_section *s = &a->sections[i];
-        size_t row = (size_t)c->widths[s->table] * element;
-        for (int64_t k = 0; k < s->count; k++) {
-            by_place[s->keys - a->keys + k] = s->values + (size_t)k * row;
-        }
-    }
-    for (int64_t u = part->first; u < part->end; u++) {
+    const size_t element = trm_dtype_bytes(c->options.wire);
+    const bool cached = trmi_client_has_cache(c);
+    TRMI_TRY(trmi_batch_locate(b, &part->pull, part->first, part->end, element, NULL, err));
+    for (int64_t u = part->first; cached && u < part->end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & TRMI_CACHED) != 0) {
-            b->value_of[u] = b->hot + *hot;
+            b->row_of[u] = b->hot + *hot;
             *hot += (size_t)c->widths[x->table] * element;
-        } else if ((x->wanted & TRMI_WANT_PULL) != 0) {
-            b->value_of[u] = by_place[a->place[u - part->first]];
         }
     }
-    trmi_free((void *)by_place);
     return TRM_OK;
 }
 
@@ -334,9 +308,9 @@ enum { ROWS_AHEAD = 12 };
 static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
     for (int64_t i = 0; i < slice->count; i++) {
         if (i + ROWS_AHEAD < slice->count) {
-            __builtin_prefetch(b->value_of[inverse[i + ROWS_AHEAD]]);
+            __builtin_prefetch(b->row_of[inverse[i + ROWS_AHEAD]]);
         }
-        memcpy(slice->rows + i * width, b->value_of[inverse[i]], (size_t)width * sizeof(float));
+        memcpy(slice->rows + i * width, b->row_of[inverse[i]], (size_t)width * sizeof(float));
     }
 }
 
@@ -345,9 +319,9 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
     trm_dtype wire = b->client->options.wire;
     for (int64_t i = 0; i < slice->count; i++) {
         if (i + ROWS_AHEAD < slice->count) {
-            __builtin_prefetch(b->value_of[inverse[i + ROWS_AHEAD]]);
+            __builtin_prefetch(b->row_of[inverse[i + ROWS_AHEAD]]);
         }
-        kernels->load[wire](b->value_of[inverse[i]], width, slice->rows + i * width);
+        kernels->load[wire](b->row_of[inverse[i]], width, slice->rows + i * width);
     }
 }
 
@@ -406,7 +380,7 @@ static trm_status finish_pull(trm_ps_batch *b, trm_error *err) {
         trmi_part *part = &b->parts[p];
         TRMI_TRY(ask_ahead(b, deadline, err));
         TRMI_TRY(wait_for_part(b, part, deadline, err));
-        TRMI_TRY(find_values(b, part, &hot, err));
+        TRMI_TRY(find_rows(b, part, &hot, err));
         scatter(b, p);
         fill_cache(b, part);
         part->done = true;

@@ -29,78 +29,66 @@ static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err)
     return NULL;
 }
 
-/* Adds up the gradients of equal keys: target[u] is where those of unique u go. */
-static void sum_gradients(trm_ps_batch *b, float **target) {
+/* Adds up the gradients of equal keys, each unique's at its place. */
+static void sum_gradients(trm_ps_batch *b) {
     enum { AHEAD = 12 };
     const trm_ps_client *c = b->client;
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
     const uint32_t *inverse = b->inverse;
+    for (int64_t u = 0; u < b->unique_count; u++) {
+        b->uniques[u].touched = 0;
+    }
     for (int64_t s = 0; s < b->slice_count; s++, inverse += b->slices[s - 1].count) {
         const trmi_slice *slice = &b->slices[s];
         int32_t width = c->widths[slice->table];
         for (int64_t i = 0; slice->gradients != NULL && i < slice->count; i++) {
             if (i + AHEAD < slice->count) {
-                __builtin_prefetch(target[inverse[i + AHEAD]], 1);
+                __builtin_prefetch(b->row_of[inverse[i + AHEAD]], 1);
             }
             uint32_t u = inverse[i];
             const float *g = slice->gradients + i * width;
+            float *sum = (float *)(void *)b->row_of[u];
             if (b->uniques[u].touched == 0) {
                 b->uniques[u].touched = 1;
-                memcpy(target[u], g, (size_t)width * sizeof *g);
+                memcpy(sum, g, (size_t)width * sizeof *g);
             } else {
-                kernels->add_scaled(target[u], g, 1, width);
+                kernels->add_scaled(sum, g, 1, width);
             }
         }
     }
 }
 
-/* Where each section's sums go: into the message, or beside it when the wire is narrower. */
-static trm_status place_sums(trm_ps_batch *b, float **target, float **by_place, trm_error *err) {
+/* Where the sums go: into the messages, or beside them when the wire is narrower. */
+static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
     const trm_ps_client *c = b->client;
-    trmi_arrangement *a = &b->push;
-    bool direct = c->options.wire == TRM_FLOAT32;
-    int64_t floats = 0;
+    const trmi_arrangement *a = &b->push;
+    int64_t floats = 1;
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         floats += a->sections[i].count * c->widths[a->sections[i].table];
     }
+    bool direct = c->options.wire == TRM_FLOAT32;
     if (!direct && !trmi_grow((void **)&b->sums, &b->sum_capacity, floats, sizeof *b->sums)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
     }
-    float *at = b->sums;
-    for (uint32_t i = 0; i < a->first[c->servers]; i++) {
-        const trmi_ps_section *s = &a->sections[i];
-        int64_t width = c->widths[s->table];
-        float *from = direct ? (float *)(void *)s->values : at;
-        for (int64_t k = 0; k < s->count; k++) {
-            by_place[s->keys - a->keys + k] = from + k * width;
-        }
-        at += direct ? 0 : s->count * width;
-    }
-    for (int64_t u = 0; u < b->unique_count; u++) {
-        b->uniques[u].touched = 0;
-        if ((b->uniques[u].wanted & TRMI_WANT_PUSH) != 0) {
-            target[u] = by_place[a->place[u]];
-        }
-    }
-    return TRM_OK;
+    return trmi_batch_locate(b, a, 0, b->unique_count, sizeof(float), direct ? NULL : (uint8_t *)b->sums, err);
 }
 
 /* To the wire's 16 bits. What is rounded away would be lost push after push, so it is rounded up or
  * down by chance: by noise that follows from table, key, worker and push, the same in every run. */
-static void narrow_sums(trm_ps_batch *b, float **by_place, uint64_t sequence) {
+static void narrow_sums(trm_ps_batch *b, uint64_t sequence) {
     const trm_ps_client *c = b->client;
     const trmi_arrangement *a = &b->push;
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
+    const float *sum = b->sums;
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
         int32_t width = c->widths[s->table];
         size_t row = (size_t)width * trm_dtype_bytes(c->options.wire);
         const trm_table_options *table = &c->tables[s->table];
         uint64_t push = trmi_mix(table->seed ^ 0x57495245, (uint64_t)c->worker << 40 | sequence);
-        for (int64_t k = 0; k < s->count; k++) {
+        for (int64_t k = 0; k < s->count; k++, sum += width) {
             uint64_t noise = trmi_mix(push, trmi_key_hash(s->keys[k])) | 1;
-            kernels->store[c->options.wire](by_place[s->keys - a->keys + k], width,
-                                            table->round_to_nearest ? 0 : noise,
+            kernels->store[c->options.wire](sum, width, table->round_to_nearest ? 0 : noise,
                                             s->values + (size_t)k * row);
         }
     }
@@ -126,41 +114,20 @@ static trm_status build_messages(trm_ps_batch *b, const trmi_ps_header *like,
         }
         messages[s]->bytes = bytes;
         messages[s]->lease = header.extra[0];
-        /* The encoder points keys into the message; ours stay where the places are counted from. */
-        trmi_ps_encode(&header, sections, c->widths, messages[s]->data);
-        uint64_t *from = a->keys;
-        for (uint32_t i = 0; i < a->first[s]; i++) {
-            from += a->sections[i].count;
-        }
-        for (uint32_t i = 0; i < header.section_count; i++) {
-            memcpy(sections[i].keys, from, (size_t)sections[i].count * sizeof *from);
-            sections[i].keys = from;
-            from += sections[i].count;
-        }
+        TRMI_TRY(trmi_batch_encode(c, &header, sections, messages[s]->data, err));
     }
     return TRM_OK;
 }
 
 static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
                                 trmi_pending **messages, trm_error *err) {
-    size_t uniques = (size_t)b->unique_count + 1;
-    float **target = trmi_alloc(uniques * sizeof(float *));
-    float **by_place = trmi_alloc(uniques * sizeof(float *));
-    trm_status status = target == NULL || by_place == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
-                            : build_messages(b, header, messages, err);
-    if (status == TRM_OK) {
-        status = place_sums(b, target, by_place, err);
+    TRMI_TRY(build_messages(b, header, messages, err));
+    TRMI_TRY(place_sums(b, err));
+    sum_gradients(b);
+    if (b->client->options.wire != TRM_FLOAT32) {
+        narrow_sums(b, header->sequence);
     }
-    if (status == TRM_OK) {
-        sum_gradients(b, target);
-        if (b->client->options.wire != TRM_FLOAT32) {
-            narrow_sums(b, by_place, header->sequence);
-        }
-    }
-    trmi_free(target);
-    trmi_free(by_place);
-    return status;
+    return TRM_OK;
 }
 
 static trm_status push_failed(trm_ps_client *c, trm_error *err) {

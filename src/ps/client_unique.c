@@ -130,15 +130,15 @@ static bool reserve(trm_ps_batch *b) {
         places *= 2;
     }
     return trmi_grow((void **)&b->uniques, &b->unique_capacity, room, sizeof *b->uniques) &&
+           trmi_grow((void **)&b->distinct, &b->distinct_capacity, room, sizeof *b->distinct) &&
            trmi_grow((void **)&b->inverse, &b->inverse_capacity, room, sizeof *b->inverse) &&
-           trmi_grow((void **)&b->value_of, &b->value_capacity, room, sizeof *b->value_of) &&
+           trmi_grow((void **)&b->row_of, &b->row_capacity, room, sizeof *b->row_of) &&
            trmi_grow((void **)&s->keys, &s->key_capacity, room, sizeof *s->keys) &&
            trmi_grow((void **)&s->map, &s->map_capacity, places, sizeof *s->map) &&
            trmi_grow((void **)&s->inverse, &s->inverse_capacity, room, sizeof *s->inverse) &&
            trmi_grow((void **)&s->last_of, &s->last_capacity, b->client->table_count,
                      sizeof *s->last_of) &&
            trmi_grow((void **)&s->number, &s->number_capacity, room, sizeof *s->number) &&
-           trmi_grow((void **)&s->distinct, &s->distinct_capacity, room, sizeof *s->distinct) &&
            trmi_grow((void **)&s->left, &s->left_capacity, room, sizeof *s->left);
 }
 
@@ -152,6 +152,7 @@ static void chain(trm_ps_batch *b) {
         trmi_slice *slice = &b->slices[s];
         uint32_t before = last_of[slice->table];
         slice->next = -1;
+        slice->unique_first = slice->unique_end = 0;
         slice->is_first = before == UINT32_MAX;
         if (!slice->is_first) {
             b->slices[before].next = s;
@@ -185,12 +186,23 @@ static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     }
 }
 
-/* Numbers the keys of one table from `next` on; returns the next number. */
+/* What all slices of a table want of their keys; TRMI_WANT_DIFFER if not the same. */
+static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
+    const uint32_t wanted = wanted_of(&b->slices[first]);
+    for (int64_t s = first; s >= 0; s = b->slices[s].next) {
+        if (wanted_of(&b->slices[s]) != wanted) {
+            return TRMI_WANT_DIFFER;
+        }
+    }
+    return wanted;
+}
+
+/* Numbers the keys of the table whose first slice this is, from `next` on; returns the next number. */
 static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
-    const trmi_slice *slice = &b->slices[first];
+    trmi_slice *slice = &b->slices[first];
     const bool alone = slice->next < 0;
     trmi_lookups g = {.map = b->unique.map, .number = b->unique.number, .left = b->unique.left,
-                      .distinct = b->unique.distinct};
+                      .distinct = b->distinct + next};
     if (alone) {
         g.keys = slice->keys;
         g.inverse = b->inverse + slice->first;
@@ -211,7 +223,10 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
         search(&g, left);
     }
     uint32_t end = next + kernels->number(&g, next);
-    describe(b, g.distinct, (uint32_t)slice->table, next, end, alone ? wanted_of(slice) : 0);
+    slice->unique_first = next;
+    slice->unique_end = end;
+    slice->wanted = wanted_of_table(b, first);
+    describe(b, g.distinct, (uint32_t)slice->table, next, end, alone ? slice->wanted : 0);
     if (!alone) {
         give_back(b, first, &g);
     }

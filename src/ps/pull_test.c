@@ -121,6 +121,71 @@ static void synchronous_workers_pull_at_once(void **state) {
     trm_ps_server_stop(j.server[0]);
 }
 
+/* ---- one shard and several
+ * ---------------------------------------------------------------------------------- */
+
+/* Two pushes of SLICES slices, in which keys come several times and what is wanted differs; then the rows of these keys
+ * and of others. */
+static void learn(int32_t servers, int32_t shards, trm_dtype wire, float (*out)[COUNT * WIDTH_MAX]) {
+    enum { SOME = 500, PUSHES = 2 };
+    static const trm_dtype dtypes[] = {TRM_FLOAT32, TRM_BFLOAT16, TRM_FLOAT16};
+    static float gradients[SOME * WIDTH_MAX];
+    trm_error err;
+    job j = {0};
+    int32_t table[TABLES];
+    for (int i = 0; i < SOME * WIDTH_MAX; i++) {
+        gradients[i] = 0.01f * (float)(i % 23 - 11);
+    }
+    for (int s = 0; s < servers; s++) {
+        trm_ps_server_options so = {.server = s, .servers = servers, .shards = shards, .memory_bytes = 1 << 26};
+        CHECK_OK(trm_ps_server_start(&so, &j.server[s], &err), err);
+    }
+    trm_ps_client_options co = {.local = j.server, .servers = servers, .ring_bytes = 1 << 20, .wire = wire};
+    CHECK_OK(trm_ps_client_create(&co, &j.client, &err), err);
+    for (int t = 0; t < TABLES; t++) {
+        char name[16];
+        snprintf(name, sizeof name, "table-%d", t);
+        trm_table_options to = {.name = name, .width = widths[t], .dtype = dtypes[t % 3],
+                                .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
+        CHECK_OK(trm_ps_client_table(j.client, &to, &table[t], &err), err);
+    }
+    CHECK_OK(trm_ps_batch_create(j.client, &j.batch, &err), err);
+    for (uint64_t push = 0; push <= PUSHES; push++) {
+        trm_ps_batch_clear(j.batch);
+        for (int s = 0; s < SLICES; s++) {
+            bool pulls = push == PUSHES || s % 4 != 1, pushes = push < PUSHES && s % 5 != 2;
+            for (int i = 0; i < SOME; i++) {
+                keys[s][i] = trmi_mix(push, (uint64_t)(s * SOME + i)) % 400;
+            }
+            CHECK_OK(trm_ps_batch_add(j.batch, table[table_of(s)], keys[s], SOME, pulls ? out[s] : NULL,
+                                      pushes ? gradients : NULL, &err), err);
+        }
+        CHECK_OK(trm_ps_pull_start(j.batch, &err), err);
+        CHECK_OK(trm_ps_pull_wait(j.batch, &err), err);
+        CHECK_OK(push < PUSHES ? trm_ps_push(j.batch, NULL, &err) : TRM_OK, err);
+        CHECK_OK(trm_ps_flush(j.client, &err), err);
+    }
+    trm_ps_batch_destroy(j.batch);
+    trm_ps_client_destroy(j.client);
+    for (int s = 0; s < servers; s++) {
+        trm_ps_server_stop(j.server[s]);
+    }
+}
+
+static void one_shard_gives_the_rows_of_several(void **state) {
+    static const trm_dtype wires[] = {TRM_FLOAT32, TRM_BFLOAT16, TRM_FLOAT16};
+    static float several[SLICES][COUNT * WIDTH_MAX];
+    for (int w = 0; w < 3; w++) {
+        memset(rows, 0, sizeof rows);
+        learn(1, 1, wires[w], rows);
+        for (int split = 0; split < 2; split++) {
+            memset(several, 0, sizeof several);
+            learn(SERVERS, 1 + 2 * split, wires[w], several);
+            assert_memory_equal(several, rows, sizeof rows);
+        }
+    }
+}
+
 /* ---- connections that break
  * ---------------------------------------------------------------------------------- */
 
@@ -227,6 +292,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_give_the_rows_of_the_whole),
         cmocka_unit_test(synchronous_workers_pull_at_once),
+        cmocka_unit_test(one_shard_gives_the_rows_of_several),
         cmocka_unit_test(parts_are_asked_for_again),
         cmocka_unit_test(a_hot_row_outlives_its_place),
     };

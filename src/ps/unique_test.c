@@ -1,10 +1,13 @@
-/* Tests of how a worker numbers the distinct keys of a batch. */
+/* Tests of how a worker numbers the distinct keys of a batch, and arranges them for servers. */
 #include "check.h"
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "ps/client.h"
 #include "ps/unique.h"
+
+#include <stdlib.h>
 
 typedef struct job {
     trm_ps_server *server;
@@ -13,9 +16,9 @@ typedef struct job {
     int32_t table[3];
 } job;
 
-static void job_start(job *j) {
+static void job_start(job *j, int32_t shards) {
     trm_error err;
-    trm_ps_server_options so = {.shards = 3, .memory_bytes = 1 << 26};
+    trm_ps_server_options so = {.shards = shards, .memory_bytes = 1 << 26};
     CHECK_OK(trm_ps_server_start(&so, &j->server, &err), err);
     trm_ps_client_options co = {.local = &j->server, .servers = 1, .ring_bytes = 1 << 20};
     CHECK_OK(trm_ps_client_create(&co, &j->client, &err), err);
@@ -83,7 +86,7 @@ static void several_slices_ask_one_table(void **state) {
     trm_error err;
     static uint64_t keys[4][COUNT];
     static float rows[COUNT * 2], gradients[COUNT * 2];
-    job_start(&j);
+    job_start(&j, 3);
     for (uint64_t s = 0; s < 4; s++) {
         for (uint64_t i = 0; i < COUNT; i++) {
             keys[s][i] = trmi_mix(s, i) % (s == 3 ? 3 : 500);
@@ -113,7 +116,7 @@ static void keys_that_all_meet(void **state) {
     uint64_t keys[COUNT];
     float rows[COUNT * 2];
     int found = 0;
-    job_start(&j);
+    job_start(&j, 3);
     for (uint64_t v = 0; found < DISTINCT; v++) {
         uint64_t key = key_with_hash((v / PLACES) << 44 | (uint64_t)0x12345678 << 11 | v % PLACES);
         if ((key * TRMI_UNIQUE_FACTOR >> 32) % PLACES == 77) {
@@ -174,10 +177,73 @@ static void vectors_do_the_same(void **state) {
 }
 #endif
 
+/* Each unique that is wanted is in one section, of its table, and its row where that section's rows are. */
+static void check_arrangement(trm_ps_batch *b, const trmi_arrangement *a) {
+    enum { MOST = 4000 };
+    static uint8_t rows[2 * MOST];
+    static int64_t unique_at[2 * MOST];
+    trm_error err;
+    int64_t wanted = 0, row = 0;
+    memset(unique_at, 0xFF, sizeof unique_at);
+    CHECK_OK(trmi_batch_locate(b, a, 0, b->unique_count, 1, rows, &err), err);
+    for (int64_t u = 0; u < b->unique_count; u++) {
+        if ((b->uniques[u].wanted & a->mask) == a->match) {
+            unique_at[b->row_of[u] - rows] = u;
+            wanted++;
+        }
+    }
+    assert_int_equal(a->count, wanted);
+    for (uint32_t i = 0; i < a->first[b->client->servers]; i++) {
+        const trmi_ps_section *s = &a->sections[i];
+        for (int64_t k = 0; k < s->count; k++, row += 2) { /* rows of two numbers, of a byte here */
+            const trmi_unique *x = &b->uniques[unique_at[row]];
+            assert_true(unique_at[row] >= 0 && x->key == s->keys[k] && x->table == s->table && x->shard == s->shard);
+        }
+    }
+    assert_int_equal(row, 2 * wanted);
+}
+
+static void one_shard_is_arranged_as_several_are(void **state) {
+    enum { COUNT = 700 };
+    static uint64_t keys[4][COUNT];
+    static float rows[COUNT * 2], gradients[COUNT * 2];
+    static const uint32_t flags[] = {TRMI_WANT_PULL, TRMI_WANT_PUSH};
+    job j;
+    trm_error err;
+    job_start(&j, 1);
+    for (uint64_t i = 0; i < 4 * COUNT; i++) {
+        keys[i / COUNT][i % COUNT] = trmi_mix(7, i) % 500;
+    }
+    for (int differ = 0; differ < 2; differ++) {
+        trm_ps_batch *b = j.batch;
+        trmi_arrangement sorted = {0};
+        trm_ps_batch_clear(b);
+        CHECK_OK(trm_ps_batch_add(b, j.table[2], keys[0], COUNT, rows, gradients, &err), err);
+        CHECK_OK(trm_ps_batch_add(b, j.table[0], keys[1], COUNT, rows, NULL, &err), err);
+        CHECK_OK(trm_ps_batch_add(b, j.table[1], keys[2], 0, rows, gradients, &err), err);
+        CHECK_OK(trm_ps_batch_add(b, j.table[2], keys[3], COUNT, rows, differ ? NULL : gradients, &err), err);
+        CHECK_OK(trmi_batch_deduplicate(b, &err), err);
+        for (int f = 0; f < 2; f++) {
+            CHECK_OK(trmi_batch_arrange(b, &b->push, 0, b->unique_count, flags[f], flags[f], &err), err);
+            assert_true(b->push.in_order == !differ);
+            check_arrangement(b, &b->push);
+            CHECK_OK(trmi_batch_arrange_by_shard(b, &sorted, 0, b->unique_count, flags[f], flags[f], &err), err);
+            assert_int_equal(sorted.count, b->push.count);
+            check_arrangement(b, &sorted);
+        }
+        free(sorted.sections);
+        free(sorted.keys);
+        free(sorted.place);
+        trmi_free(sorted.first);
+    }
+    job_stop(&j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_slices_ask_one_table),
         cmocka_unit_test(keys_that_all_meet),
+        cmocka_unit_test(one_shard_is_arranged_as_several_are),
 #if defined(__x86_64__)
         cmocka_unit_test(vectors_do_the_same),
 #endif
