@@ -132,6 +132,9 @@ static bool admit_by_bloom(trmi_admitter *a, uint64_t key, uint32_t needed) {
 }
 
 bool trmi_admit(trmi_admitter *a, uint64_t key, uint32_t tick) {
+    if (a->rule.kind == TRM_ADMIT_ALL && a->level == 0) {
+        return true;
+    }
     uint32_t needed = (uint32_t)a->rule.min_count << a->level;
     needed = needed > COUNT_MAX ? COUNT_MAX : needed;
     switch (a->rule.kind) {

@@ -8,6 +8,7 @@ enum {
     FIRST_PLACES = 8, /* fewer when records are huge */
     FIRST_BYTES = 64 << 10,
     SHRINK_PLACES = 56,
+    MOVES = 64, /* records that are asked for together when a page grows */
     DEPTH_MAX = 20 /* bits 51..32 of the hash; 31..0 choose the home */
 };
 
@@ -210,12 +211,46 @@ static int64_t free_place(const trmi_rows *rows, const trmi_rows_page *page, int
     return TRMI_REACH + 1;
 }
 
+/* A record without its guide. */
+static void copy_record(const trmi_rows *rows, char *to, const char *from) {
+    memcpy(to, from, rows->guide_offset);
+}
+
+/* A cut that has walked a part of a page must find each record once: there they stay where they are. */
+static bool may_move(const trmi_rows_page *page) { return page->walked == 0 || page->walked >= page->places; }
+
+/* The record in this place, if its home is another one, goes to the place next to that. False if it stays. */
+static bool send_away(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
+    char *from = place_at(rows, page, place);
+    uint64_t key;
+    memcpy(&key, from + rows->key_offset, sizeof key);
+    const uint64_t hash = trmi_key_hash(key);
+    const int64_t home = trmi_rows_home(hash, page->places);
+    const int64_t distance = home == place || !may_move(page) ? TRMI_REACH + 1 : free_place(rows, page, home);
+    if (distance > TRMI_REACH) {
+        return false;
+    }
+    char *guide = place_at(rows, page, home), *to = place_at(rows, page, home + distance);
+    copy_record(rows, to, from);
+    set_guide(rows, to, guide_at(rows, to) | TRMI_GUIDE_TAKEN);
+    set_guide(rows, from, guide_at(rows, from) & ~(uint64_t)TRMI_GUIDE_TAKEN);
+    set_guide(rows, guide, without_key(guide_at(rows, guide), hash, place - home));
+    if (distance != 0) {
+        set_guide(rows, guide, with_key(guide_at(rows, guide), hash, distance));
+    }
+    return true;
+}
+
+/* A key has its home if no other one does that lives there: so as many as can be are found at once. */
 static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t hash, uint64_t key) {
-    const int64_t home = trmi_rows_home(hash, page->places), distance = free_place(rows, page, home);
+    const int64_t home = trmi_rows_home(hash, page->places);
+    char *from = place_at(rows, page, home);
+    const bool at_home = !is_taken(rows, from) || send_away(rows, page, home);
+    const int64_t distance = at_home ? 0 : free_place(rows, page, home);
     if (distance > TRMI_REACH) {
         return NULL;
     }
-    char *from = place_at(rows, page, home), *to = place_at(rows, page, home + distance);
+    char *to = place_at(rows, page, home + distance);
     if (distance != 0) {
         set_guide(rows, from, with_key(guide_at(rows, from), hash, distance));
     }
@@ -225,35 +260,47 @@ static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t has
     return to;
 }
 
-/* A record without its guide. */
-static void copy_record(const trmi_rows *rows, char *to, const char *from) {
-    memcpy(to, from, rows->guide_offset);
+/* A record on its way to another page. */
+typedef struct move {
+    const char *record;
+    uint64_t key, hash;
+    trmi_rows_page *to;
+} move;
+
+/* The next records of a page from place *at on, MOVES at most; their new homes will be wanted soon. */
+static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low, trmi_rows_page *high,
+                      uint32_t *at, move *moves) {
+    int count = 0;
+    for (; *at < from->places && count < MOVES; ++*at) {
+        move *m = &moves[count];
+        m->record = trmi_rows_at(rows, from, *at);
+        if (m->record == NULL) {
+            continue;
+        }
+        memcpy(&m->key, m->record + rows->key_offset, sizeof m->key);
+        m->hash = trmi_key_hash(m->key);
+        bool up = high != NULL && (m->hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
+        m->to = up ? high : low;
+        const char *home = place_at(rows, m->to, trmi_rows_home(m->hash, m->to->places));
+        __builtin_prefetch(home, 1);
+        __builtin_prefetch(home + rows->guide_offset, 1);
+        count++;
+    }
+    return count;
 }
 
-/* Copies the rows of a page into one or two empty ones; bit `depth` of the directory decides. Who finds its home free
- * has it: the others come afterwards. */
+/* Copies the rows of a page into one or two empty ones; bit `depth` of the directory decides. */
 static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
                     trmi_rows_page *high) {
-    for (int others = 0; others < 2; others++) {
-        for (uint32_t i = 0; i < from->places; i++) {
-            const char *record = trmi_rows_at(rows, from, i);
-            if (record == NULL) {
-                continue;
-            }
-            uint64_t key;
-            memcpy(&key, record + rows->key_offset, sizeof key);
-            const uint64_t hash = trmi_key_hash(key);
-            bool up = high != NULL && (hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (63 - from->depth) & 1) != 0;
-            trmi_rows_page *page = up ? high : low;
-            char *home = place_at(rows, page, trmi_rows_home(hash, page->places));
-            if (others ? holds(rows, home, key) : is_taken(rows, home)) {
-                continue;
-            }
-            char *to = place_key(rows, page, hash, key);
+    move moves[MOVES];
+    for (uint32_t at = 0; at < from->places;) {
+        const int count = next_moves(rows, from, low, high, &at, moves);
+        for (int i = 0; i < count; i++) {
+            char *to = place_key(rows, moves[i].to, moves[i].hash, moves[i].key);
             if (to == NULL) {
                 return false;
             }
-            copy_record(rows, to, record);
+            copy_record(rows, to, moves[i].record);
         }
     }
     return true;

@@ -1,5 +1,5 @@
 /* ps/rows.h: all rows of a table in memory, found by key. Extendible hashing over pages; every key has a home in its
- * page, and its record lies there (seven of ten) or in a place close by, which its home's guide names:
+ * page, and its record lies there (three of four) or in a place close by, which its home's guide names:
  *
  *   directory (2^depth) --> page --> place  | record, its key in it | guide |     stride each
  *
@@ -11,7 +11,8 @@
  * memory little more than one: a list of keys elsewhere, be it in the same small page, would cost as much as the record.
  *
  * A page grows by halves up to 8 MB, then splits, so that growth never moves more than one page; it does so at 80 %
- * full. Records move when their page grows: addresses are good until the next insert. */
+ * full. Records move when their page grows, and when another key comes whose home they have: addresses are good until the
+ * next insert. */
 #ifndef TRMI_PS_ROWS_H
 #define TRMI_PS_ROWS_H
 
