@@ -104,6 +104,19 @@ expect 0 "4 ranks" cluster check four.json
 RANK_TABLE_FILE=$work/table.json RANK_ID=1 DEVICE_ID=1 RANK_SIZE=2 "$trireme" cluster show --any-address > show.txt || fail "cluster show"
 grep -q "1 of 2" show.txt || { fail "cluster show: rank 1 of 2"; cat show.txt; }
 
+# all ranks must have the same table: two that meet where they were told to say so
+sed 's/"device_id": "1"/"device_id": "2"/' table.json > another.json
+cmp -s table.json another.json && fail "another table: nothing was changed"
+for r in 0 1; do
+    file=table.json; [ $r = 1 ] && file=another.json
+    RANK_TABLE_FILE=$work/$file RANK_ID=$r RANK_SIZE=2 TRIREME_RENDEZVOUS=unix:$work/meet timeout 60 "$trireme" bench comm --sizes 4 > same$r.txt 2>&1 &
+    eval "p$r=$!"
+done
+for r in 0 1; do
+    eval "wait \$p$r"; code=$?
+    { [ $code = 2 ] && grep -q "has another rank table" same$r.txt; } || { fail "rank $r of two tables: $code"; cat same$r.txt; }
+done
+
 # ---- measuring
 "$trireme" bench train lenet -n 2 --image-size 32 --batch-size 8 --repeats 5 --sync-batch-norm on --json > bench.json || fail "bench train"
 grep -q '"ranks":2.*exposed_comm_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"

@@ -201,6 +201,9 @@ trm_status app_join(app_context *app, trm_error *err) {
         return status;
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
+    for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) { /* meant as a rank, and is none */
+        app_warn("%s", trm_cluster_warning(cluster, i));
+    }
     if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {
         status = app_fail(err, TRM_INVALID, "%s makes this process a %s, which does not train", me->source,
                           trm_role_name(me->role));

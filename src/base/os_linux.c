@@ -245,9 +245,10 @@ trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);
     }
-    struct stat info;
+    struct stat info = {0};
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
+        errno = S_ISDIR(info.st_mode) ? EISDIR : 0; /* the error tells of it */
         return TRMI_FAIL(err, TRM_IO, "%s: not a regular file", path);
     }
     *out = fd;

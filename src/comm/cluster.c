@@ -273,6 +273,11 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     const char *token = flags->token_file ? flags->token_file
                                           : trmi_env_text(env, "TRIREME_TOKEN_FILE");
     hash_text(claim->key, cluster->key);
+    if (said != NULL && cluster->table != NULL) {
+        /* they meet where they were told to, whatever their tables are: who has another one is named there */
+        const char *job = trmi_env_text(env, "JOB_ID");
+        hash_text(job != NULL ? job : "a job of a rank table", cluster->key);
+    }
     info->rendezvous_ports = 1;
     if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
@@ -385,6 +390,23 @@ static trm_status take_algorithm(const trmi_env *env, trm_cluster *cluster, trm_
     return TRM_OK;
 }
 
+/* Half of what makes a rank is no rank; but who set it meant something. */
+static void warn_of_halves(const trmi_env *env, trm_cluster *cluster) {
+    static const struct {
+        const char *rank, *lacks;
+    } halves[] = {{"RANK_ID", "RANK_TABLE_FILE"},
+                  {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                  {"PMI_RANK", "PMI_SIZE"},
+                  {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++) {
+        const char *rank = trmi_env_text(env, halves[i].rank);
+        if (rank != NULL && trmi_env_text(env, halves[i].lacks) == NULL) {
+            trmi_cluster_warn(cluster, "%s=%.20s is set, but %s is not: this is a single process", halves[i].rank, rank,
+                              halves[i].lacks);
+        }
+    }
+}
+
 static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
                           trm_cluster *cluster, trm_error *err) {
     trmi_claims claims = {.count = 0};
@@ -396,6 +418,9 @@ static trm_status resolve(const trm_cluster_flags *flags, const trmi_env *env,
     TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_launchers(env, &claims, err));
     TRMI_TRY(choose(&claims, &winner, err));
+    if (winner == &single) {
+        warn_of_halves(env, cluster);
+    }
     bool inside = winner->role == TRM_ROLE_WORKER || winner->role == TRM_ROLE_CHIEF;
     if (winner->size == 0 && !cluster->roles.sparse) {
         return TRMI_FAIL(err, TRM_INVALID,

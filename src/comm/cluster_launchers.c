@@ -47,7 +47,10 @@ static trm_status trireme_run(const trmi_env *env, trmi_claims *claims, trm_erro
     int32_t rank, size;
     TRMI_TRY(pair(env, "TRIREME_RANK", "TRIREME_SIZE", &found, &rank, &size, err));
     if (!found) {
-        return TRM_OK;
+        const char *one = trmi_env_text(env, "TRIREME_RANK") ? "TRIREME_RANK" : trmi_env_text(env, "TRIREME_SIZE") ? "TRIREME_SIZE" : NULL;
+        return one == NULL ? TRM_OK
+                           : TRMI_FAIL(err, TRM_INVALID, "%s is set, but %s is not; set both, or neither", one,
+                                       one[8] == 'R' ? "TRIREME_SIZE" : "TRIREME_RANK");
     }
     trmi_claim *claim = trmi_claim_add(claims, "trireme run");
     claim->rank = rank;
@@ -358,6 +361,35 @@ static trm_status mindspore(const trmi_env *env, trmi_claims *claims, trm_error 
     return TRM_OK;
 }
 
+/* Kubeflow's Trainer v2 gives torchrun's flags as PET_*, without a torchrun: where a node has one process, these say it all. */
+static trm_status trainer(const trmi_env *env, trmi_claims *claims, trm_error *err) {
+    bool found, set;
+    int32_t rank, size, port = 29500;
+    const char *address = trmi_env_text(env, "PET_MASTER_ADDR"), *each = trmi_env_text(env, "PET_NPROC_PER_NODE");
+    if (claims->count > 0 || address == NULL || trmi_env_text(env, "PET_NODE_RANK") == NULL) {
+        return TRM_OK; /* under torchrun its own variables count */
+    }
+    TRMI_TRY(pair(env, "PET_NODE_RANK", "PET_NNODES", &found, &rank, &size, err));
+    if (each != NULL && strcmp(each, "1") != 0) {
+        char part[40];
+        return TRMI_FAIL(err, TRM_INVALID, "PET_NPROC_PER_NODE=%s: such ranks are started by torchrun --no-python; without it 1 "
+                         "expected", trmi_printable(each, part, sizeof part));
+    }
+    if (!found) {
+        return TRMI_FAIL(err, TRM_INVALID, "PET_NODE_RANK is set, but PET_NNODES is not");
+    }
+    trmi_claim *claim = trmi_claim_add(claims, "Trainer (PET_NODE_RANK, PET_NNODES)");
+    claim->rank = rank;
+    claim->size = size;
+    claim->nodes = size;
+    TRMI_TRY(trmi_env_integer(env, "PET_MASTER_PORT", 1, 65535, &set, &port, err));
+    snprintf(claim->address, sizeof claim->address, "%s", address);
+    claim->port = port;
+    claim->ports = 1;
+    snprintf(claim->key, sizeof claim->key, "trainer %.100s %d", address, port);
+    return TRM_OK;
+}
+
 trm_status trmi_claim_launchers(const trmi_env *env, trmi_claims *claims, trm_error *err) {
     TRMI_TRY(trireme_run(env, claims, err));
     TRMI_TRY(torchrun(env, claims, err));
@@ -366,5 +398,6 @@ trm_status trmi_claim_launchers(const trmi_env *env, trmi_claims *claims, trm_er
     TRMI_TRY(pmix(env, claims, err));
     TRMI_TRY(mvapich(env, claims, err));
     TRMI_TRY(slurm_step(env, claims, err));
-    return mindspore(env, claims, err);
+    TRMI_TRY(mindspore(env, claims, err));
+    return trainer(env, claims, err);
 }

@@ -50,6 +50,12 @@ static void nothing_is_a_single_process(void **state) {
     cluster = from(NULL, ENV("TF_CONFIG={}"));
     CHECK_RANK(cluster, 0, 1);
     trm_cluster_destroy(cluster);
+    /* nor is half of what makes a rank, which is told */
+    cluster = from(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
+    CHECK_RANK(cluster, 0, 1);
+    assert_int_equal(trm_cluster_warning_count(cluster), 2);
+    assert_string_equal(trm_cluster_warning(cluster, 0), "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
+    trm_cluster_destroy(cluster);
     trm_cluster_destroy(NULL);
 }
 
@@ -339,6 +345,8 @@ static void launchers_are_read(void **state) {
          2, 4, 0, 2, "Open MPI", NULL, 1},
         {{"PMI_RANK=1", "PMI_SIZE=3", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=3"},
          1, 3, 1, 3, "MPICH (PMI_RANK, PMI_SIZE)", "unix:", 1},
+        {{"PET_NNODES=2", "PET_NODE_RANK=1", "PET_NPROC_PER_NODE=1", "PET_MASTER_ADDR=job-node-0-0", "PET_MASTER_PORT=29400"},
+         1, 2, -1, 0, "Trainer (PET_NODE_RANK, PET_NNODES)", "job-node-0-0:29400", 1},
         {{"MV2_COMM_WORLD_RANK=1", "MV2_COMM_WORLD_SIZE=3", "MV2_COMM_WORLD_LOCAL_RANK=0",
           "TRIREME_RENDEZVOUS=h:5"},
          1, 3, 0, 0, "MVAPICH", "h:5", 1},
@@ -429,6 +437,10 @@ static void bad_environments_name_both_sides(void **state) {
         {{"RANK=4", "WORLD_SIZE=4", "MASTER_ADDR=x"}, "RANK=4, but WORLD_SIZE=4"},
         {{"RANK=x", "WORLD_SIZE=4", "MASTER_ADDR=x"}, "RANK: a whole number from 0 to"},
         {{"RANK=0", "MASTER_ADDR=x"}, "WORLD_SIZE is not"},
+        {{"TRIREME_RANK=1"}, "TRIREME_RANK is set, but TRIREME_SIZE is not"},
+        {{"TRIREME_SIZE=2"}, "TRIREME_SIZE is set, but TRIREME_RANK is not"},
+        {{"PET_NODE_RANK=1", "PET_MASTER_ADDR=a", "PET_NNODES=2", "PET_NPROC_PER_NODE=4"}, "started by torchrun --no-python"},
+        {{"PET_NODE_RANK=1", "PET_MASTER_ADDR=a"}, "PET_NNODES is not"},
         {{"RANK=0", "WORLD_SIZE=4", "MASTER_ADDR=x", "MASTER_PORT=99999"}, "MASTER_PORT: a whole"},
         {{"PMIX_RANK=3", "PMIX_NAMESPACE=n"}, "gives rank 3, but no size"},
         {{"CM_CHIEF_IP=10.0.0.1", "RANK_ID=0"}, "CM_CHIEF_IP and RANK_ID are both set"},

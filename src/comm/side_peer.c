@@ -184,9 +184,9 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
     }
 }
 
-/* One try: TRM_PENDING when it is worth another. */
+/* One try: TRM_PENDING when it is worth another; *refused then says that rank 0 of some job would not have us. */
 static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, double deadline,
-                          bool *wrong_token, trm_error *err) {
+                          bool *wrong_token, bool *refused, trm_error *err) {
     int fd;
     uint8_t secret[32];
     TRMI_TRY(trmi_connect(&join->place, number, deadline, &fd, secret, err));
@@ -198,6 +198,7 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
     }
     status = be_welcomed(side, join, link, deadline, err);
     if (status != TRM_OK) {
+        *refused = status == TRM_PENDING && err->rank == 0;
         trmi_link_close(link);
     }
     return status;
@@ -206,10 +207,10 @@ static trm_status attempt(trmi_side *side, trmi_join *join, int32_t number, doub
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
     double wrong_since = 0, pause = 0.01;
-    trm_error why, wrong_why = {0};
+    trm_error why, wrong_why = {0}, refusal = {0};
     for (int32_t number = 0;; number++) {
-        bool wrong = false;
-        trm_status status = attempt(side, join, number, deadline, &wrong, &why);
+        bool wrong = false, refused = false;
+        trm_status status = attempt(side, join, number, deadline, &wrong, &refused, &why);
         double now = trmi_os_now();
         if (status != TRM_PENDING) {
             if (status != TRM_OK && err != NULL) {
@@ -225,9 +226,12 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
             return TRMI_FAIL(err, TRM_INVALID, "%s; give all ranks the same file",
                              wrong_why.message);
         }
-        if (now >= deadline) {
-            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %s: %.100s",
-                             join->hello.rank, now - start, join->place.text, why.message);
+        if (refused) {
+            refusal = why;
+        }
+        if (now >= deadline) { /* what somebody said is worth more than that nobody answers now */
+            return TRMI_FAIL(err, TRM_TIMEOUT, "rank %d waited %.0f s for rank 0 at %.60s: %.120s", join->hello.rank, now - start,
+                             join->place.text, refusal.message[0] != '\0' ? refusal.message : why.message);
         }
         if (now - said >= say_seconds) {
             said = now;

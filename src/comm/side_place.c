@@ -100,8 +100,8 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
         out->lock_fd = -1;
         out->lock_path[0] = '\0';
         return TRMI_FAIL(err, TRM_INVALID,
-                         "another job of yours already meets at %s; set TRIREME_RENDEZVOUS to a "
-                         "place of this job's own",
+                         "another job of yours already meets at %s, or another process is rank 0 of this one; set "
+                         "TRIREME_RENDEZVOUS to a place of this job's own, or each process's rank",
                          trmi_short_name(path, name));
     }
     return TRM_OK;

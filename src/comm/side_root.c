@@ -164,11 +164,23 @@ static guest *guest_of(forming *form, int32_t rank) {
     return NULL;
 }
 
+/* It comes again and again: said once. */
+static void note_stranger(forming *form, const trmi_hello *peer) {
+    char text[sizeof form->refused];
+    snprintf(text, sizeof text, "rank %d (%.24s pid %d), of another job or rank table", peer->rank, peer->host, peer->pid);
+    if (strcmp(text, form->refused) != 0) {
+        strcpy(form->refused, text);
+        trmi_log(TRM_LOG_WARN, "comm", "rendezvous: turned away: %s", text);
+    }
+}
+
 /* Same job, same size, same description, a free rank. Only then it becomes a guest. */
 static trm_status examine(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     if (memcmp(peer->key, own->key, 32) != 0) {
-        refuse(who, TRM_PENDING, "another job meets at %s", form->join->place.text);
+        note_stranger(form, peer);
+        refuse(who, TRM_PENDING, "another job meets at %s, or one with another rank table: rank 0 is %s pid %d", form->join->place.text,
+               own->host, own->pid);
         return TRM_OK;
     }
     if (peer->size != own->size) {
