@@ -167,6 +167,8 @@ TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err
 /* No operation on it may be running anywhere. NULL is fine. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 
+/* Does every rank reach rank 0's memory? All are processes of one host then. The same answer on all ranks. */
+TRM_API bool trm_comm_reaches_first(const trm_comm *comm);
 /* Rank 0's `memory` (from trm_comm_alloc_shared; looked at on rank 0 only), as every rank can read and write it:
  * one copy of what all have alike. Ranks order their accesses themselves (trm_comm_barrier). Collective.
  *   out    *out; NULL on all where ranks are on several hosts, or threads of one process

@@ -81,6 +81,10 @@ typedef struct trm_parallel_options {
     /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. Split: where a plan
      * leaves all parameters whole; other plans say themselves what lies where. */
     bool shard_optimizer;
+    /* Processes of one host with shard_optimizer: gradients of weights that are large beside what they are made from are made
+     * by all ranks together, each its slice, from all samples, instead of being summed. Sums in another order. Has no effect
+     * with buckets other than AUTO, accumulate, lanes, arena_alloc, layerwise, split. */
+    bool joint;
     /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
     int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
     bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */
@@ -263,6 +267,7 @@ typedef struct trm_parallel_info {
     bool one_copy; /* of the parameters for all ranks: shard_optimizer, processes of one host */
     int32_t casts; /* of parameters to bfloat16 that are there once, too, and made behind the update */
     double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
+    int64_t joint_bytes; /* of gradients that all ranks make together, and that do not travel */
     int64_t still_bytes; /* of gradients that are zero whatever the batch, and do not travel */
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);

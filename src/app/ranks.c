@@ -288,6 +288,7 @@ void app_json_parallel(const app_context *app, const trm_exec *exec) {
     app_json_text("engine", trm_comm_engine(app->ranks->comm));
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);
+    app_json_int("joint_bytes", info.joint_bytes);
     app_json_real("exposed_comm_fraction",
                   info.step_seconds > 0 ? info.exposed_seconds / info.step_seconds : 0);
 }

@@ -3,11 +3,15 @@
 
 #include "base/error.h"
 
-trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out, trm_error *err) {
+bool trm_comm_reaches_first(const trm_comm *comm) {
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
+    return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
+           comm->local_size == comm->group.size;
+}
+
+trm_status trm_comm_reach_first(trm_comm *comm, void *memory, size_t bytes, void **out, trm_error *err) {
     *out = NULL;
-    if (shm == NULL || comm->net != NULL || comm->net_only || shm->one_process ||
-        comm->local_size != comm->group.size) {
+    if (!trm_comm_reaches_first(comm)) {
         return TRM_OK;
     }
     trmi_shm_place place = trmi_shm_find(comm->host, memory, bytes, false);

@@ -31,6 +31,13 @@ typedef struct trmi_env {
     bool exact; /* the same bits however the graph is cut: exec/exact.h */
 } trmi_env;
 
+/* What a rank makes of the output of a joint step (plan/lower_joint.c): elements [begin, begin + count), as they lie. A few
+ * neighbours may be written, too. */
+typedef struct trmi_joint_part {
+    int32_t rank; /* of program->joint_ranks; what it reads of its own is behind that of the ranks before it */
+    int64_t begin, count;
+} trmi_joint_part;
+
 typedef struct trmi_kernel trmi_kernel;
 struct trmi_kernel {
     /* TRM_OK, or the error of bad values in the data (an id outside its table). */
@@ -50,6 +57,8 @@ struct trmi_backend {
      * a kernel for the step answers TRM_UNSUPPORTED and the caller binds the reference kernel
      * (whose layouts must then be PLAIN, which `supports` guarantees). */
     trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
+    /* The same for joint steps; NULL where target.joint is false. */
+    trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel, const trmi_joint_part *part, trm_error *err);
     void (*destroy)(trmi_backend *backend);
 };
 

@@ -60,7 +60,8 @@ struct trm_exec {
     double create_seconds, step_seconds;
     bool scaling;
     trmi_loss_scale scale;
-    float *seed; /* in CONSTANT: what backward begins with */
+    float *seed; /* in CONSTANT: what backward begins with; NULL where that is always 1 */
+    float seed_share; /* by which it begins with less: gradients are averaged over ranks where they are made (parallel_joint.c); else 1 */
     int64_t overhead_bytes; /* that creation made resident outside the arenas */
     int64_t parameter_count;
     bool gradients_handed_out; /* trm_exec_ranges: those in factors are multiplied after each backward */

@@ -76,6 +76,7 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them elsewhere. */
         .factored_gradients = !options->whole_gradients && exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
                               options->arena_alloc == NULL && (exec->parallel == NULL || exec->parallel->shard != NULL),
+        .joint_ranks = trmi_joint_ranks(exec, options),
         .local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL,
         .shard = exec->alone,
     };
@@ -152,13 +153,13 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
                          (double)present / 1e9);
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
-        bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST; /* of rank 0 for all */
+        bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT; /* of rank 0 for all */
         bool ranks = first || a == TRMI_ARENA_GRAD;
         bool shared = exec->share != NULL && (a == TRMI_ARENA_PARAM || a == TRMI_ARENA_STATE);
         size_t bytes = (size_t)p->arena_bytes[a];
         if (shared) {
             exec->env.arena[a] = exec->share->env.arena[a];
-        } else if (a == TRMI_ARENA_CAST && bytes == 0) {
+        } else if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT) && bytes == 0) {
             continue;
         } else if (ranks && options->arena_alloc != NULL) {
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
@@ -194,6 +195,9 @@ static trm_status bind_into(trm_exec *exec, trmi_kernel *kernels, trm_error *err
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_kernel *kernel = &kernels[i];
         *kernel = (trmi_kernel){.program = p, .step = &p->steps[i]};
+        if (p->steps[i].joint) {
+            continue; /* once the ranks' slices are known: trmi_joint_bind */
+        }
         trm_status status = trmi_shard_bind(kernel, err);
         if (status == TRM_UNSUPPORTED && exec->env.exact) {
             status = trmi_exact_bind(kernel, err);
@@ -254,6 +258,7 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     exec->overhead_bytes = trmi_os_resident_bytes() - before;
     if (options->lanes == 0 && options->arena_alloc == NULL) {
         TRMI_TRY(trmi_parallel_place_casts(exec, err));
+        trmi_joint_place(exec);
     }
     TRMI_TRY(take_memory(exec, options, err));
     before = trmi_os_resident_bytes();

@@ -65,7 +65,7 @@ static trm_status look_at_step(const trm_exec *exec, const trmi_env *env, const 
  * wait for each other. */
 static trm_status look(trm_exec *exec, trm_error *err) {
     trm_status found = look_at_leaves(exec, &exec->env, err);
-    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+    for (int32_t i = 0; i < exec->program->joint_begin; i++) { /* behind them there is only what others' samples made, too */
         if (found == TRM_DIVERGED && exec->parallel == NULL) {
             break;
         }
@@ -102,27 +102,41 @@ static trm_status first_finder(trm_exec *exec, bool found, int32_t *first, trm_e
     return TRM_OK;
 }
 
+/* Of many ranks: what this one found, or that another one did; OK: none of them. */
+static trm_status compare(trm_exec *exec, trm_status found, trm_error *err) {
+    int32_t first;
+    trm_error broken;
+    trm_status status = first_finder(exec, found == TRM_DIVERGED, &first, &broken);
+    if (found == TRM_DIVERGED) {
+        return found;
+    }
+    if (status != TRM_OK) {
+        return TRMI_FAIL(err, status, "%s", broken.message);
+    }
+    return first < 0 ? TRM_OK
+                     : TRMI_FAIL(err, TRM_DIVERGED, "NaN or infinity in a gradient of rank %d, which says where", first);
+}
+
+/* What was made of all ranks' samples, where those were in order: this rank's slices, as they are. */
+static trm_status look_at_joint(const trm_exec *exec, trm_error *err) {
+    trm_status found = TRM_OK;
+    for (int32_t i = exec->program->joint_begin; i < exec->program->steps_count && found == TRM_OK; i++) {
+        found = look_at_step(exec, &exec->env, &exec->program->steps[i], err);
+    }
+    return found;
+}
+
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err) {
     trm_status found = exec->lanes != NULL ? look_on_lanes(exec, err) : look(exec, err);
     if (found != TRM_OK && found != TRM_DIVERGED) {
         return found;
     }
-    if (exec->parallel != NULL) {
-        int32_t first;
-        trm_error broken;
-        trm_status status = first_finder(exec, found == TRM_DIVERGED, &first, &broken);
-        if (status != TRM_OK) {
-            return found == TRM_DIVERGED ? found : TRMI_FAIL(err, status, "%s", broken.message);
-        }
-        if (found == TRM_OK && first >= 0) {
-            return TRMI_FAIL(err, TRM_DIVERGED,
-                             "NaN or infinity in a gradient of rank %d, which says where", first);
-        }
+    found = exec->parallel != NULL ? compare(exec, found, err) : found;
+    if (found == TRM_OK && exec->program->joint_begin < exec->program->steps_count) {
+        found = compare(exec, look_at_joint(exec, err), err);
     }
-    if (found == TRM_DIVERGED) {
-        return found;
-    }
-    return TRMI_FAIL(err, TRM_DIVERGED,
-                     "NaN or infinity in a gradient, which did not show again when the step was "
-                     "repeated");
+    return found != TRM_OK ? found
+                           : TRMI_FAIL(err, TRM_DIVERGED,
+                                       "NaN or infinity in a gradient, which did not show again when the step was "
+                                       "repeated");
 }

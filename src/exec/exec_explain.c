@@ -36,9 +36,9 @@ void trm_exec_describe(const trm_exec *exec, trm_exec_info *out) {
         .parameter_count = exec->parameter_count,
         .parameter_bytes = p->arena_bytes[TRMI_ARENA_PARAM],
         .gradient_bytes = (p->arena_bytes[TRMI_ARENA_GRAD] - (exec->gradients_handed_out ? 0 : p->untouched_bytes)) *
-                          (exec->accumulator != NULL ? 2 : 1),
+                          (exec->accumulator != NULL ? 2 : 1) - trmi_parallel_untouched(exec),
         .slot_bytes = trmi_update_bytes(exec->update),
-        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] +
+        .activation_bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION] + p->arena_bytes[TRMI_ARENA_JOINT] +
                             (exec->lanes != NULL ? trmi_lanes_bytes(exec->lanes) : 0),
         .other_bytes = p->arena_bytes[TRMI_ARENA_INPUT] + p->arena_bytes[TRMI_ARENA_STATE] +
                        p->arena_bytes[TRMI_ARENA_CONSTANT] + p->arena_bytes[TRMI_ARENA_SCRATCH] +

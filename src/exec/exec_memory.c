@@ -8,7 +8,8 @@
 enum { BESIDE = 512 << 10, BESIDE_STEP = 12 << 10 };
 
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks) {
-    bool shared = ranks && (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_GRAD || arena == TRMI_ARENA_CAST);
+    bool shared = ranks && (arena == TRMI_ARENA_PARAM || arena == TRMI_ARENA_GRAD || arena == TRMI_ARENA_CAST ||
+                             arena == TRMI_ARENA_JOINT);
     size_t bytes = (size_t)program->arena_bytes[arena], untouched = arena == TRMI_ARENA_GRAD ? (size_t)program->untouched_bytes : 0;
     size_t taken = bytes == 0 ? 0 : shared ? trmi_shared_resident(bytes) : trmi_map_resident(bytes);
     return (int64_t)(taken - untouched);

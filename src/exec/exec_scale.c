@@ -13,22 +13,13 @@
 
 static void write_seed(const trm_exec *exec) {
     if (exec->seed != NULL) {
-        *exec->seed = exec->scaling ? (float)exec->scale.scale : 1.0f;
+        *exec->seed = (exec->scaling ? (float)exec->scale.scale : 1.0f) * exec->seed_share;
     }
     trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
 }
 
-trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err) {
+static void find_seed(trm_exec *exec) {
     const trm_program *p = exec->program;
-    exec->scaling = options->on && p->training;
-    if (!exec->scaling) {
-        return TRM_OK;
-    }
-    if (exec->updated_elsewhere) {
-        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs the optimiser where the gradients are, not on "
-                         "parameter servers");
-    }
-    TRMI_TRY(trmi_loss_scale_start(&exec->scale, options, err));
     for (int32_t i = 1; i < p->buffers_count && exec->seed == NULL; i++) {
         const trmi_buffer *b = &p->buffers[i];
         if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0 && b->dtype == TRM_FLOAT32) {
@@ -36,6 +27,24 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
             exec->seed = op->attrs.constant.seed ? (float *)(exec->env.arena[b->arena] + b->offset) : NULL;
         }
     }
+}
+
+trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err) {
+    const trm_program *p = exec->program;
+    bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
+    exec->seed_share = mean ? 1 / (float)p->joint_ranks : 1;
+    exec->scaling = options->on && p->training;
+    if (!exec->scaling && !mean) {
+        return TRM_OK;
+    }
+    if (exec->updated_elsewhere) {
+        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs the optimiser where the gradients are, not on "
+                         "parameter servers");
+    }
+    if (exec->scaling) {
+        TRMI_TRY(trmi_loss_scale_start(&exec->scale, options, err));
+    }
+    find_seed(exec);
     if (exec->seed == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs a loss in float32");
     }

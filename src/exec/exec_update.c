@@ -125,7 +125,6 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     const float *gradients = exec->accumulator != NULL
                                  ? exec->accumulator
                                  : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
-    TRMI_TRY(trmi_parallel_before_update(exec, err));
     for (int32_t i = 0; i < exec->program->params_count && !exec->gradients_handed_out; i++) {
         (void)trmi_exec_give_factors(exec, i);
     }

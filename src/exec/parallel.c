@@ -140,6 +140,9 @@ trm_status trmi_parallel_share_parameters(trm_exec *exec, trm_error *err) {
     if (casts > 0) {
         TRMI_TRY(share_casts(exec, err));
     }
+    if (exec->program->joint_ranks > 1) {
+        TRMI_TRY(share_arena(exec, TRMI_ARENA_JOINT, err));
+    }
     TRMI_TRY(share_arena(exec, TRMI_ARENA_PARAM, err));
     int64_t seed = (int64_t)exec->env.seed;
     TRMI_TRY(trm_comm_broadcast(exec->parallel->comm, &seed, 1, TRM_INT64, 0, err));
@@ -190,9 +193,9 @@ static uint64_t digest_of(const trm_exec *exec) {
         hash = trmi_hash(hash, form, sizeof form);
     }
     hash = exec->parallel->shard != NULL ? trmi_shard_mix(exec, hash) : hash;
-    int32_t settings[8] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
+    int32_t settings[9] = {(int32_t)o->wire, (int32_t)o->bucket, o->bucket_list_count, o->sync_batch_norm,
                            o->layerwise_count, exec->accumulate, o->sum | o->shard_optimizer << 1,
-                           exec->lanes != NULL ? exec->lanes->count : 0};
+                           exec->lanes != NULL ? exec->lanes->count : 0, program->joint_ranks};
     hash = trmi_hash(hash, settings, sizeof settings);
     hash = trmi_hash(hash, o->bucket_list, (size_t)o->bucket_list_count * sizeof *o->bucket_list);
     hash = trmi_hash(hash, &exec->optimizer.kind, sizeof exec->optimizer.kind);
@@ -389,6 +392,7 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
         TRMI_TRY(take_memory(exec, err));
         TRMI_TRY(trmi_parallel_measure_link(exec, err));
         TRMI_TRY(trmi_parallel_cut(exec, false, err));
+        TRMI_TRY(trmi_joint_bind(exec, err));
         TRMI_TRY(begin_norm_sync(exec, err));
         TRMI_TRY(trmi_parallel_set_apart(exec, err));
         if (p->options.shard_optimizer) {

@@ -10,7 +10,7 @@
  * the cores, the communicator's thread would take one from a kernel: one bucket then. With
  * shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r], updates it in PARAM, and the
  * slices are gathered again. Slices end where blocks of the optimiser do, so that norms, and with them
- * all bits, are those of the whole. PARAM, GRAD and what travels lie in memory that peers reach.
+ * all bits, are those of the whole. Gradients that all ranks make jointly are in such slices from the beginning. PARAM, GRAD and what travels lie in memory that peers reach.
  */
 #ifndef TRMI_EXEC_PARALLEL_H
 #define TRMI_EXEC_PARALLEL_H
@@ -26,6 +26,7 @@ typedef struct trmi_range {
     bool still;      /* zero on all ranks: nothing travels (parallel_still.c) */
     int64_t *counts; /* [size] slices, with shard_optimizer */
     bool summed;     /* already, on every rank: nothing travels */
+    bool joint;      /* the ranks make their slices of it together: nothing travels (parallel_joint.c) */
     trm_comm *comm;  /* of all ranks; split graphs: of those that hold the same parameters */
     char name[40];   /* "gradients 2/7 fc.weight": of the first parameter, for reports */
     trm_request *request;
@@ -71,6 +72,7 @@ typedef struct trmi_parallel {
     bool parameters_handed_out; /* and may change at any time: trm_exec_ranges */
     float flag; /* of this rank, for the next step */
     bool valid; /* agreed holds the last step's */
+    bool joint_read; /* peers may still read what this rank has in JOINT */
     /* synchronised batch norm */
     trm_comm *norm_comm; /* owned; NULL = off */
     trmi_norm_sync norm_sync;
@@ -114,11 +116,17 @@ trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
 enum { TRMI_STILL_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_STILL_MOST };
 void trmi_parallel_cut_still(struct trm_exec *exec);
 
+/* parallel_joint.c: gradients that are made from all ranks' samples (plan/lower_joint.c). How many ranks make them, 0 = none;
+ * where each rank's part of JOINT is, before memory is taken; kernels, once slices are cut. */
+int32_t trmi_joint_ranks(const struct trm_exec *exec, const trm_exec_options *options);
+void trmi_joint_place(struct trm_exec *exec);
+trm_status trmi_joint_bind(struct trm_exec *exec, trm_error *err);
+/* Collective: before the first kernel that writes into JOINT, and to make the gradients behind all others. */
+trm_status trmi_joint_begin_step(struct trm_exec *exec, trm_error *err);
+trm_status trmi_joint_run(struct trm_exec *exec, trm_error *err);
+
 /* parallel_run.c */
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
-/* Where this rank's slice of a range begins. */
-int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
-trm_status trmi_parallel_before_update(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);
@@ -133,6 +141,12 @@ void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err
  * Until then the others that may get it have none. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
+/* Where this rank's slice of a range begins. */
+int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
+/* Is a parameter's gradient made by all ranks together? */
+bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
+/* Bytes of GRAD that this rank never touches: others' slices of what is made jointly. */
+int64_t trmi_parallel_untouched(const struct trm_exec *exec);
 /* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
 void trmi_parallel_parameters_changed(struct trm_exec *exec);
 /* For the conductor: a flag that travels with the next step, and the sum of the last step's. */

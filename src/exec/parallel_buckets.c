@@ -92,7 +92,8 @@ static void fill_items(trm_exec *exec, bool measured) {
         p->items[i] = (trmi_bucket_item){
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
-            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name)};
+            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote || trmi_parallel_is_layerwise(p, param->name) ||
+                    trmi_joint_makes(program, param)};
     }
 }
 
@@ -148,6 +149,25 @@ static void add_group_ranges(trm_exec *exec) {
                                      .comm = axes != 0 ? p->shard->groups[axes].comm : p->comm, .summed = axes == 0};
         snprintf(p->ranges[at].name, sizeof p->ranges[at].name, "gradients %s", program->params[i].name);
         i = end;
+    }
+}
+
+/* Gradients that are made jointly are neighbours, behind those of the buckets. */
+static void add_joint_range(trm_exec *exec) {
+    trmi_parallel *p = exec->parallel;
+    const trm_program *program = exec->program;
+    int32_t first = 0, end;
+    while (first < program->params_count && !trmi_joint_makes(program, &program->params[first])) {
+        first++;
+    }
+    for (end = first; end < program->params_count && trmi_joint_makes(program, &program->params[end]);) {
+        end++;
+    }
+    if (end > first) {
+        int32_t at = p->ranges_count++;
+        p->ranges[at] = (trmi_range){.begin = begin_of(program, first), .count = begin_of(program, end) - begin_of(program, first),
+                                     .ready_step = program->params[end - 1].ready_step, .joint = true, .comm = p->comm,
+                                     .counts = p->counts + (int64_t)at * p->size, .name = "gradients of all ranks"};
     }
 }
 
@@ -250,6 +270,7 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     }
     fill_ranges(exec, count);
     add_group_ranges(exec);
+    add_joint_range(exec);
     trmi_parallel_cut_still(exec);
     if (o->shard_optimizer) {
         slice_all(exec);

@@ -45,7 +45,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
                                1.0f / (float)exec->accumulate, exec->accumulated == 0);
     }
-    if (range->summed || range->still) {
+    if (range->summed || range->still || range->joint) {
         return TRM_OK;
     }
     if (p->wire != NULL) {
@@ -57,17 +57,9 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
         .count = range->count,
         .counts = p->options.shard_optimizer ? range->counts : NULL,
         .dtype = p->options.wire,
-        .reduce = p->options.sum ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
+        .reduce = p->options.sum || exec->seed_share != 1 ? TRM_REDUCE_SUM : TRM_REDUCE_MEAN,
         .tag = range->name};
     return trm_comm_start(range->comm, &op, &range->request, err);
-}
-
-int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
-    int64_t begin = range->begin;
-    for (int32_t r = 0; r < p->rank; r++) {
-        begin += range->counts[r];
-    }
-    return begin;
 }
 
 /* Waits for all that was started, whatever happens; the first error counts. */
@@ -125,8 +117,9 @@ static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
     int32_t at = 0;
     for (int32_t i = -1; i <= p->ranges_count; i++) {
         int32_t to = i < 0 ? program->backward_begin
-                     : i == p->ranges_count || !last ? program->steps_count
+                     : i == p->ranges_count || !last ? program->joint_begin
                                                      : p->ranges[i].ready_step + 1;
+        to = to < program->joint_begin ? to : program->joint_begin;
         if (to > at) {
             TRMI_TRY(measure ? run_measured(exec, at, to, start, err) : trmi_exec_run(exec, at, to, err));
             at = to;
@@ -137,7 +130,7 @@ static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
             TRMI_TRY(start_range(exec, &p->ranges[i], err));
         }
     }
-    return TRM_OK;
+    return trmi_joint_run(exec, err);
 }
 
 /* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where the
@@ -179,7 +172,8 @@ trm_status trmi_parallel_forward_backward(trm_exec *exec, trm_error *err) {
     TRMI_TRY(recut(exec, err));
     trm_error own = {.status = TRM_OK};
     err = err != NULL ? err : &own;
-    trm_status status = run_steps(exec, last, err);
+    trm_status status = trmi_joint_begin_step(exec, err);
+    status = status == TRM_OK ? run_steps(exec, last, err) : status;
     if (status != TRM_OK) {
         trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
     }
@@ -225,22 +219,11 @@ trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     return TRM_OK;
 }
 
-/* With a name, for who reports that it lasts. */
+/* With a name, for who reports that it lasts. Nobody needs the old parameters any more when the first slice is written, where
+ * all have one copy of them: norms were exchanged before (trmi_parallel_exchange). */
 static trm_status meet(const trmi_parallel *p, trm_error *err) {
     const trm_collective op = {.kind = TRM_BARRIER, .tag = "parameters"};
     return trm_comm_run(p->comm, &op, err);
-}
-
-/* Nobody may still need the old parameters where all have one copy of them. */
-trm_status trmi_parallel_before_update(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    if (p == NULL || !p->common) {
-        return TRM_OK;
-    }
-    double begin = trmi_os_now();
-    trm_status status = meet(p, err);
-    p->exposed_seconds += trmi_os_now() - begin;
-    return status;
 }
 
 trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
@@ -251,6 +234,7 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     double begin = trmi_os_now();
     if (p->common) {
         TRMI_TRY(meet(p, err));
+        p->joint_read = false;
     }
     for (int32_t i = 0; i < p->ranges_count && !p->common; i++) {
         trmi_range *range = &p->ranges[i];

@@ -35,6 +35,27 @@ void trmi_parallel_parameters_changed(trm_exec *exec) {
     }
 }
 
+int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
+    int64_t begin = range->begin;
+    for (int32_t r = 0; r < p->rank; r++) {
+        begin += range->counts[r];
+    }
+    return begin;
+}
+
+bool trmi_joint_makes(const trm_program *p, const trmi_param *param) {
+    return param->grad_buffer != 0 && param->ready_step >= p->joint_begin && param->ready_step < p->steps_count;
+}
+
+int64_t trmi_parallel_untouched(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t elements = 0;
+    for (int32_t i = 0; p != NULL && i < p->ranges_count; i++) {
+        elements += p->ranges[i].joint ? p->ranges[i].count - p->ranges[i].counts[p->rank] : 0;
+    }
+    return elements * (int64_t)sizeof(float);
+}
+
 /* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
 static bool names(const char *layerwise, const char *name) {
     size_t length = strlen(layerwise);
@@ -105,6 +126,10 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     for (int32_t i = 0; i < p->ranges_count; i++) {
         if (p->ranges[i].still) {
             out->still_bytes += p->ranges[i].count * (int64_t)sizeof(float);
+            continue;
+        }
+        if (p->ranges[i].joint) {
+            out->joint_bytes += p->ranges[i].count * (int64_t)sizeof(float);
             continue;
         }
         out->buckets++;

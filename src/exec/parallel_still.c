@@ -107,7 +107,7 @@ void trmi_parallel_cut_still(trm_exec *exec) {
         return;
     }
     for (int32_t i = 0; i < exec->program->params_count; i++) {
-        if (!p->items[i].skip) {
+        if (!p->items[i].skip || trmi_joint_makes(exec->program, &exec->program->params[i])) {
             cut_parameter(exec, &exec->program->params[i]);
         }
     }

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { SAMPLES = 12, STEPS = 4, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 200, WIDE = 136, VALUES = 400000, RANKS = 4 };
+enum { SAMPLES = 12, STEPS = 4, CHANNELS = 8, CLASSES = 5, SIZE = 6, HIDDEN = 200, WIDE = 136, LARGE = 128, VALUES = 400000, RANKS = 4 };
 
 typedef struct setup {
     trm_exec_options options;
@@ -18,6 +18,7 @@ typedef struct setup {
     int32_t only; /* a single process: rank `only` - 1's samples of two, and no others */
     bool own_seeds, poison, no_norm;
     bool small; /* images become one pixel, which a 3x3 convolution with padding sees */
+    bool large; /* weights larger than what their gradients are made of, of all kinds */
 } setup;
 
 /* Shared with the ranks: what each of them saw. */
@@ -28,6 +29,7 @@ typedef struct outcome {
     trm_status status;
     trm_error error;
     trm_parallel_info info;
+    int64_t gradient_bytes;
 } outcome;
 
 typedef struct shared {
@@ -86,6 +88,22 @@ static trm_node small_network(trm_graph *g, int64_t batch) {
     return trm_softmax_cross_entropy(g, dense(g, "fc", x, WIDE, CLASSES), label, NULL);
 }
 
+/* The weights of pixels, fc1 and fc2 are made jointly; the input of fc1 is a view of what pooling made. */
+static trm_node large_network(trm_graph *g, int64_t batch) {
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
+    x = trm_relu(g, norm_conv(g, x, 3, true));
+    x = trm_conv2d(g, x, trm_parameter(g, "wide.weight", trm_shape_of(LARGE, CHANNELS, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                   TRM_NO_NODE, &(trm_conv_options){.stride = {3, 3}});
+    x = trm_conv2d(g, trm_relu(g, x),
+                   trm_parameter(g, "pixels.weight", trm_shape_of(LARGE, LARGE, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+                   TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+    x = trm_global_avg_pool(g, trm_relu(g, x));
+    x = trm_relu(g, dense(g, "fc1", x, LARGE, 4 * LARGE));
+    x = trm_relu(g, dense(g, "fc2", x, 4 * LARGE, LARGE));
+    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, LARGE, CLASSES), label, NULL);
+}
+
 static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, trm_exec **out,
                        trm_error *err) {
     trm_graph *g;
@@ -94,7 +112,9 @@ static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, 
         return status;
     }
     trm_exec_options options = s->options;
-    options.loss = s->small ? small_network(g, batch) : network(g, batch, !s->no_norm);
+    options.loss = s->large   ? large_network(g, batch)
+                   : s->small ? small_network(g, batch)
+                              : network(g, batch, !s->no_norm);
     options.seed = s->own_seeds ? (uint64_t)(7 + rank) : 7;
     options.threads = 1;
     options.tuning_file = "";
@@ -171,6 +191,9 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
     if (o->status == TRM_OK) {
         take_values(exec, comm == NULL || s->options.parallel.sync_batch_norm != 0, o);
         trm_exec_parallel_info(exec, &o->info);
+        trm_exec_info about;
+        trm_exec_describe(exec, &about);
+        o->gradient_bytes = about.gradient_bytes;
     }
     trm_exec_destroy(exec);
 }
@@ -413,6 +436,73 @@ static void still_gradients_do_not_travel(void **state) {
     drop(one);
 }
 
+/* As one device and as summed gradients do; twice, and whatever the gradients are divided by. */
+static void ranks_make_gradients_jointly(void **state) {
+    static const trm_optimizer_options optimizers[] = {
+        {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
+        {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1, .epsilon = 1e-3},
+        {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3}};
+    for (int i = 0; i < 12; i++) {
+        int n = 2 + i % 3;
+        setup s = momentum(NULL);
+        s.large = true;
+        s.options.optimizer = optimizers[i / 2 % 3];
+        s.options.precision = i < 6 ? TRM_PRECISION_FP32 : TRM_PRECISION_MIXED;
+        s.options.parallel.sum = i % 4 == 3;
+        s.options.loss_scale = (trm_loss_scale_options){.on = i % 6 == 5, .dynamic = true};
+        s.options.parallel.shard_optimizer = true;
+        shared *summed = play(s, n, true), *one = play_ok(s, 1);
+        s.options.parallel.joint = true;
+        shared *joint = play(s, n, true), *again = play(s, n, true);
+        for (int r = 0; r < n; r++) {
+            CHECK_OK(summed->of[r].status, summed->of[r].error);
+            CHECK_OK(joint->of[r].status, joint->of[r].error);
+        }
+        int64_t most = (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4);
+        assert_true(summed->of[0].info.joint_bytes == 0);
+        assert_true(joint->of[0].info.joint_bytes == most && joint->of[0].gradient_bytes < summed->of[0].gradient_bytes - most / 3);
+        double close = s.options.precision == TRM_PRECISION_FP32 ? 1e-5 : 2e-2;
+        double differs = largest_difference(summed, joint, n), worst = s.options.parallel.sum ? 0 : largest_difference(one, joint, n);
+        printf("%d ranks: largest difference to sums %.2g, to one device %.2g\n", n, differs, worst);
+        assert_true(differs > 0 && differs < close && worst < close);
+        same_bits(joint, again, n, "once more");
+        drop(summed);
+        drop(joint);
+        drop(again);
+        drop(one);
+    }
+}
+
+/* Of taps that meet only padding there is nothing to make. */
+static void joint_gradients_may_be_still(void **state) {
+    setup s = momentum(NULL);
+    s.small = true;
+    shared *one = play_ok(s, 1);
+    s.options.parallel.shard_optimizer = s.options.parallel.joint = true;
+    for (int n = 2; n <= 3; n++) {
+        shared *joint = play(s, n, true);
+        CHECK_OK(joint->of[0].status, joint->of[0].error);
+        assert_true(joint->of[0].info.still_bytes >= 2 * (1 << 16) * 4 && joint->of[0].info.joint_bytes > 0);
+        assert_true(largest_difference(one, joint, n) < 1e-5);
+        drop(joint);
+    }
+    drop(one);
+}
+
+static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
+    setup s = momentum(NULL);
+    s.large = s.poison = true;
+    s.options.parallel.shard_optimizer = s.options.parallel.joint = true;
+    s.options.parallel.sync_batch_norm = 0;
+    shared *all = play(s, 3, true);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(all->of[r].status, TRM_DIVERGED);
+    }
+    assert_non_null(strstr(all->of[1].error.message, "input 'image'"));
+    assert_non_null(strstr(all->of[2].error.message, "rank 1"));
+    drop(all);
+}
+
 static void half_precision_travels_nearly_as_well(void **state) {
     setup s = momentum(NULL);
     shared *full = play_ok(s, 2);
@@ -613,6 +703,9 @@ int main(void) {
         cmocka_unit_test(processes_share_casts),
         cmocka_unit_test(every_cut_has_the_same_bits),
         cmocka_unit_test(still_gradients_do_not_travel),
+        cmocka_unit_test(ranks_make_gradients_jointly),
+        cmocka_unit_test(joint_gradients_may_be_still),
+        cmocka_unit_test(joint_gradients_that_are_not_finite_stop_all_ranks),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),
         cmocka_unit_test(ranks_begin_as_rank_0),

@@ -163,12 +163,13 @@ static trm_status place_activations(trm_program *p, trm_error *err) {
     return TRM_OK;
 }
 
-static void place_in_sequence(trm_program *p, trmi_arena_id arena) {
+/* Each with room for `copies` of it. */
+static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copies) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
         if (b->arena == arena && b->alias_of == 0) {
             b->offset = p->arena_bytes[arena];
-            p->arena_bytes[arena] += trmi_round_up(b->bytes, ALIGNMENT);
+            p->arena_bytes[arena] += trmi_round_up(b->bytes * copies, ALIGNMENT);
         }
     }
 }
@@ -225,9 +226,10 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     find_lives(program);
     share_in_place(program, options->target);
     place_parameters(program);
-    place_in_sequence(program, TRMI_ARENA_INPUT);
-    place_in_sequence(program, TRMI_ARENA_STATE);
-    place_in_sequence(program, TRMI_ARENA_CONSTANT);
+    place_in_sequence(program, TRMI_ARENA_INPUT, 1);
+    place_in_sequence(program, TRMI_ARENA_STATE, 1);
+    place_in_sequence(program, TRMI_ARENA_CONSTANT, 1);
+    place_in_sequence(program, TRMI_ARENA_JOINT, program->joint_ranks);
     TRMI_TRY(place_activations(program, err));
     resolve_aliases(program);
     int64_t scratch = 0;

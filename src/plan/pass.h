@@ -67,6 +67,8 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
 /* Lowering, in this order, on a program that has its graph. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             const trmi_roots *roots, trm_error *err);   /* layouts, reorders, steps */
+/* Which gradients are made jointly; their steps go behind all others. */
+trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err);  /* arenas and offsets */
 

@@ -170,7 +170,7 @@ static void predict(trm_program *p, const trmi_target *target) {
             p->backward_begin = i;
         }
         double seconds = -1;
-        if (step->kind == TRMI_STEP_OP && target->seconds != NULL) {
+        if (step->kind == TRMI_STEP_OP && !step->joint && target->seconds != NULL) {
             trmi_layout layout = step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
             seconds = target->seconds(target->context, p->graph, &p->graph->ops[step->op], layout);
         }
@@ -195,6 +195,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     program->training = graph->training && roots.loss != 0;
     TRMI_TRY_GOTO(status, rewrite(program, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
+    TRMI_TRY_GOTO(status, trmi_lower_joint(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict(program, options.target);
     program->plan_seconds = trmi_os_now() - begin;

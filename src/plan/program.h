@@ -28,6 +28,7 @@ typedef enum trmi_arena_id {
     TRMI_ARENA_ACTIVATION, /* planned by liveness; values share bytes over time */
     TRMI_ARENA_SCRATCH,    /* inside one step */
     TRMI_ARENA_CAST,       /* bfloat16 copies of PARAM that the ranks of a host share; empty as planned */
+    TRMI_ARENA_JOINT,      /* activations of all ranks of a host, one rank's behind the other's: lower_joint.c */
     TRMI_ARENAS
 } trmi_arena_id;
 
@@ -70,6 +71,7 @@ typedef struct trmi_step {
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* as the backend asked when the plan was made */
+    bool joint;            /* each rank makes a slice of its output, from all ranks' samples: lower_joint.c */
     double work_flops;     /* that must be done, where the back-end knows; else cost.flops */
     double work_float32;   /* by the algorithm instead, in float32 whatever the types are; 0 = none */
     const char *algorithm; /* "winograd4x3", "matmul", ...: the backend's choice, for people */
@@ -119,6 +121,8 @@ struct trm_program {
     int64_t arena_bytes[TRMI_ARENAS];
     int64_t untouched_bytes; /* of GRAD, at its end: gradients that stay in factors */
     int32_t backward_begin; /* first backward step; steps_count when there is none */
+    int32_t joint_begin;    /* first joint step, behind all others; steps_count when there is none */
+    int32_t joint_ranks;    /* that make them together, each with samples of its own */
     double plan_seconds;
     /* One rank's part of a graph that is split over a mesh (plan/sharding.h); NULL and 0 otherwise. */
     struct trmi_shard_leaf *leaves; /* inputs, parameters and states: which part of the whole */
@@ -136,6 +140,7 @@ typedef struct trmi_target {
     bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent, fuse_product, fuse_keyed;
     bool channels_last, blocked16; /* layouts that its kernels know beside PLAIN */
     bool bf16;
+    bool joint; /* has kernels for joint steps */
     /* Can this operator run with all its rank-4 tensors in `layout` (weights in the layout's form)? */
     bool (*supports)(void *context, const trm_graph *graph, const trmi_op *op, trmi_layout layout);
     /* Seconds of the operator in that layout; < 0 = unknown (the roofline is used). */
@@ -161,6 +166,7 @@ typedef struct trmi_plan_options {
     bool dense_gradients; /* embeddings too: gradients are to be accumulated */
     bool factored_gradients; /* those of large matrices that are products of few rows stay in factors */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
+    int32_t joint_ranks; /* ranks of one host that may make gradients jointly; 0 = none */
     bool local_norms; /* split: batch norm over each rank's samples, not over all (rows and columns of images stay joined) */
     /* Split over the plan's mesh: the program of `rank`. NULL = whole. */
     const struct trmi_shard_plan *shard;

@@ -320,6 +320,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                               .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
                               .wire = wire_of(c),
                               .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
+                              .joint = mode == TRMI_DATA_PARALLEL && truth_of(c, TRMI_CONTEXT_JOINT_GRADIENTS),
                               .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
                               .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
                               .block = strict ? block : 0};

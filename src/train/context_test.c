@@ -42,7 +42,7 @@ static void every_option_has_a_default_and_goes_back_to_it(void **state) {
             assert_true(trm_context_is_set(context, o.name));
         }
     }
-    assert_int_equal(count, 29);
+    assert_int_equal(count, 30);
     assert_false(trm_context_option_at(-1, &o));
     set("mirror_mean", "True");
     assert_string_equal(trm_context_get(context, "gradients_mean"), "true");
@@ -150,9 +150,14 @@ static void options_become_those_of_an_executor(void **state) {
     int32_t accumulate;
     trm_parallel_options o = resolved(&accumulate);
     assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 && accumulate == 1);
+    set("parallel_mode", "data_parallel");
+    assert_true(resolved(&accumulate).joint);
+    set("joint_gradients", "false");
+    assert_false(resolved(&accumulate).joint);
+    trm_context_reset(context);
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
-    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && o.sync_batch_norm == 0 && o.block == 0);
+    assert_true(o.sum && !o.no_broadcast && !o.shard_optimizer && !o.joint && o.sync_batch_norm == 0 && o.block == 0);
     set("gradients_mean", "true");
     set("parameter_broadcast", "false");
     set("all_reduce_fusion_config", "20,35");

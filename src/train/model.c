@@ -268,7 +268,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
         return TRM_OK;
     }
     const trm_parallel_options *p = &given->parallel;
-    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->sync_batch_norm != 0 ||
+    if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint || p->sync_batch_norm != 0 ||
         p->no_broadcast || p->layerwise_count != 0 || p->block != 0 || given->accumulate > 1) {
         return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: beside mesh and plan parallel may only "
                          "name the communicator beside it, and accumulate is grad_accumulation_step");

@@ -1,6 +1,7 @@
 /* The fast back-end: one table from op kind to kernel. Adding a kernel is a file and a line here. */
 #include "exec/onednn/conv.h"
 #include "exec/onednn/gemm_isa.h"
+#include "exec/onednn/joint.h"
 #include "exec/onednn/keyed.h"
 #include "exec/onednn/matmul.h"
 #include "exec/onednn/memory.h"
@@ -136,6 +137,9 @@ static int64_t target_scratch(void *context, const trm_program *program, const t
     if (step->kind != TRMI_STEP_OP) {
         return 0;
     }
+    if (step->joint) {
+        return trmi_onednn_joint_scratch(context, program, step);
+    }
     const trmi_onednn_row *row = &rows[step->op_kind];
     return row->scratch == NULL ? 0 : row->scratch(context, program, step);
 }
@@ -243,6 +247,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
     *backend = (trmi_backend){.name = "onednn",
                               .state = state,
                               .bind = backend_bind,
+                              .bind_joint = trmi_onednn_bind_joint,
                               .destroy = backend_destroy};
     backend->target = (trmi_target){.context = state,
                                     .name = "onednn",
@@ -253,6 +258,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .fuse_product = true,
                                     .fuse_keyed = true,
                                     .channels_last = true,
+                                    .joint = true,
                                     .supports = target_supports,
                                     .seconds = target_seconds,
                                     .scratch = target_scratch,

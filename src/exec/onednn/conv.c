@@ -20,8 +20,8 @@ static trmi_conv_tensor tensor_of_buffer(const trmi_buffer *b) {
     return (trmi_conv_tensor){.dtype = b->dtype, .shape = b->shape, .layout = b->layout};
 }
 
-static bool problem_of_step(const trm_program *program, const trmi_step *step,
-                            trmi_conv_problem *problem) {
+bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step,
+                               trmi_conv_problem *problem) {
     if (step->inputs_count < 2 || step->outputs_count < 1) {
         return false;
     }
@@ -82,7 +82,7 @@ static void conv_destroy(trmi_kernel *k) {
 
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
     trmi_conv_problem problem;
-    if (!problem_of_step(k->program, k->step, &problem)) {
+    if (!trmi_conv_problem_of_step(k->program, k->step, &problem)) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast convolution of these types or layouts",
                          k->step->name);
     }
@@ -139,7 +139,7 @@ int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
     trmi_conv_problem problem;
     bound b = {0};
     int64_t scratch = 0;
-    if (!problem_of_step(program, step, &problem) ||
+    if (!trmi_conv_problem_of_step(program, step, &problem) ||
         trmi_conv_choose(state, &problem, &b.algorithm, &b.state, &scratch, NULL) != TRM_OK) {
         return 0;
     }

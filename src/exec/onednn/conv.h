@@ -68,6 +68,9 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
 double trmi_conv_flops(const trmi_conv_problem *problem);
 /* What any algorithm of the definition must do: padding not counted. */
 double trmi_conv_work(const trmi_conv_problem *problem);
+/* Rows [begin, end) of dW [taps * c, o], and perhaps some beside them, in HWIO, by matrix products.  NOMEM */
+trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *problem, int64_t begin, int64_t end,
+                                const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch, trm_error *err);
 /* The text under which the tuning file knows it. */
 const char *trmi_conv_key(const trmi_conv_problem *problem, char *text, size_t size);
 /* Elements of the three tensors. */
@@ -86,6 +89,9 @@ trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *probl
 double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *problem);
 /* Is there any algorithm? Cheap unless only oneDNN can tell. */
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *problem);
+
+/* The problem of a convolution's step; false as above. */
+bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step, trmi_conv_problem *problem);
 
 /* Rows of the back-end's table. */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);

@@ -37,6 +37,7 @@ enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192, FEW = 64 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD };
 enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
 enum { STREAM_BYTES = 1 << 20 };
+enum { ROUND = 16 }; /* rows that are made together where only some are asked for */
 
 /* Rows of one group, which sees the block of dW's rows by `use`. */
 typedef struct piece {
@@ -68,6 +69,7 @@ typedef struct gradw {
     bool plain_a, plain_b;                  /* tiles read x, dy */
     bool streams;                           /* dW is large, and its rows begin where lines do */
     block_sum *blocks;
+    int32_t first, last; /* blocks [first, last) are made: all, or those of some rows */
     int64_t shared_floats, thread_floats, a_floats, b_floats;
 } gradw;
 
@@ -295,7 +297,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     const gradw *c = state;
     (void)err;
     int64_t total = trmi_conv_weights_count(&c->problem);
-    int64_t per_split = c->g.blocks_count * c->column_blocks, tasks = c->splits * per_split;
+    int64_t per_split = (c->last - c->first) * c->column_blocks, tasks = c->splits * per_split;
     float *sums = c->direct ? args->weights : (float *)args->scratch;
     trmi_share share;
     trmi_share_begin(&share, tasks, c->threads);
@@ -309,7 +311,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         for (int64_t t; (t = trmi_share_take(&share, omp_get_thread_num())) >= 0;) {
             int64_t split = t / per_split, rest = t % per_split;
             run_task(c, args, sums + split * total, split,
-                     (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
+                     c->first + (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
         }
         c->isa->fence();
         if (!c->direct) {
@@ -381,29 +383,57 @@ static bool plan_block(gradw *c, int32_t block) {
     return true;
 }
 
-static bool plan(gradw *c) {
-    int64_t row = 0, most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
+/* Where the blocks' rows are; those that have none of [begin, end) are left out, the ends of the others cut off, as far as
+ * rows are channels of one tap. Returns the number of rows that remain. */
+static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
+    int64_t row = 0, kept = 0;
+    c->first = c->g.blocks_count;
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        trmi_conv_block *b = &c->g.blocks[i];
+        int64_t at = row, behind = row += b->k;
+        c->blocks[i].row = at;
+        if (behind <= begin || at >= end) {
+            continue;
+        }
+        if (b->taps == 1) {
+            int64_t cut = trmi_max_i64(begin - at, 0) / ROUND * ROUND;
+            int64_t stop = trmi_min_i64(trmi_round_up(end - at, ROUND), b->k);
+            b->channel += cut;
+            b->channels = b->k = stop - cut;
+            c->blocks[i].row += cut;
+        }
+        c->first = i < c->first ? i : c->first;
+        c->last = i + 1;
+        kept += b->k;
+    }
+    c->last = c->last > c->first ? c->last : c->first;
+    return kept;
+}
+
+/* Rows [begin, end) of dW. */
+static bool plan(gradw *c, int64_t begin, int64_t end) {
+    int64_t most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
     c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
     if (c->blocks == NULL) {
         return false;
     }
-    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+    int64_t rows = keep_rows(c, begin, end);
+    bool whole = rows * c->problem.o == total;
+    for (int32_t i = c->first; i < c->last; i++) {
         if (!plan_block(c, i)) {
             return false;
         }
-        c->blocks[i].row = row;
-        row += c->g.blocks[i].k;
         most = trmi_max_i64(most, c->blocks[i].chunks_count);
     }
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
-    int64_t blocks = c->g.blocks_count * c->column_blocks;
-    c->splits = trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2));
+    int64_t blocks = (c->last - c->first) * c->column_blocks;
+    c->splits = whole ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
     c->plain_a = c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
     c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
-    c->streams = c->direct && total * (int64_t)sizeof(float) >= STREAM_BYTES && c->problem.o % nr == 0;
+    c->streams = c->direct && rows * c->problem.o * (int64_t)sizeof(float) >= STREAM_BYTES && c->problem.o % nr == 0;
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
@@ -420,9 +450,8 @@ static void gradw_destroy(void *state) {
     }
 }
 
-static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
-                              const trmi_conv_problem *p, void **state, int64_t *scratch,
-                              trm_error *err) {
+static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend, const trmi_conv_problem *p,
+                              int64_t begin, int64_t end, void **state, int64_t *scratch, trm_error *err) {
     gradw *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -435,7 +464,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->problem = *p;
     c->isa = isa;
     c->threads = backend->threads;
-    if (!plan(c)) {
+    if (!plan(c, begin, end)) {
         gradw_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
@@ -444,14 +473,16 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     return TRM_OK;
 }
 
+static int64_t rows_of(const trmi_conv_problem *p) { return p->kh * p->kw * p->c; }
+
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm(), backend, p, state, scratch, err);
+    return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), state, scratch, err);
 }
 
 static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
-    return create_with(trmi_gemm_pairs(), backend, p, state, scratch, err);
+    return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), state, scratch, err);
 }
 
 /* Pairs of pixels. */
@@ -478,3 +509,10 @@ const trmi_conv_algorithm trmi_conv_gradw_pairs = {.name = "gemm-bf16",
                                                    .create = pairs_create,
                                                    .run = gradw_run,
                                                    .destroy = gradw_destroy};
+
+trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p, int64_t begin, int64_t end,
+                                const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch, trm_error *err) {
+    bool pairs = pairs_can(p) && pairs_guess(p, 1) < gradw_guess(p, 1);
+    *algorithm = pairs ? &trmi_conv_gradw_pairs : &trmi_conv_gradw_gemm;
+    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, state, scratch, err);
+}

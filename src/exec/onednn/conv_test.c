@@ -154,11 +154,65 @@ static void tuned(void **state) {
     backend = shared;
 }
 
+/* Rows of dW are those of the whole, and no others are touched but neighbours up to the next sixteenth. */
+static void check_rows(const trmi_conv_problem *p, int64_t begin, int64_t end, double tolerance) {
+    const trmi_conv_algorithm *algorithm;
+    void *made;
+    int64_t bytes, total = p->kh * p->kw * p->c;
+    trm_error err = {0};
+    conv_data want = check_make(p);
+    check_naive(p, &want);
+    conv_memory m = check_memory(p, &want), rows = check_memory(p, &want);
+    int64_t wd[4] = {p->o, p->c, p->kh, p->kw};
+    check_store(want.weights, m.weights, TRM_FLOAT32, wd, TRMI_CHANNELS_LAST, true);
+    CHECK_OK(trmi_conv_gradw_rows(trmi_onednn_of(backend), p, begin, end, &algorithm, &made, &bytes, &err), err);
+    char *scratch = trmi_alloc((size_t)bytes);
+    trmi_conv_args args = check_args(&rows, scratch);
+    CHECK_OK(algorithm->run(made, &args, &err), err);
+    algorithm->destroy(made);
+    trmi_free(scratch);
+    double difference = 0, square = 0;
+    for (int64_t r = 0; r < total; r++) {
+        for (int64_t o = 0; o < p->o; o++) {
+            double a = (double)((const float *)m.weights)[r * p->o + o], b = (double)((const float *)rows.weights)[r * p->o + o];
+            if (r >= begin && r < end) {
+                difference += (a - b) * (a - b);
+                square += a * a;
+            } else if (p->c >= 64 && (r < begin - 15 || r >= end + 15)) {
+                assert_true(isnan(b));
+            }
+        }
+    }
+    assert_true(sqrt(difference / (square > 0 ? square : 1)) <= tolerance);
+    check_memory_free(&m);
+    check_memory_free(&rows);
+    check_free(&want);
+}
+
+static void some_rows(void **state) {
+    static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
+        {40, 300, 1, 64, 1, 1, 0}, {5, 600, 3, 80, 1, 2, 0}, {33, 128, 1, 64, 3, 1, 1}, {16, 64, 2, 128, 3, 1, 1},
+        {70, 513, 2, 48, 1, 1, 0}, {2, 144, 6, 160, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *s = shapes[i];
+        trmi_conv_problem p = check_problem(TRMI_CONV_WEIGHTS, s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+        int64_t total = p.kh * p.kw * p.c;
+        for (int turn = 0; turn < 6; turn++) {
+            int64_t begin = turn == 0 ? 0 : check_random((uint32_t)total);
+            int64_t end = turn == 1 ? total : check_between(begin + 1, total);
+            p.image_type = p.result_type = TRM_FLOAT32;
+            check_rows(&p, begin, end, 3e-5);
+            p.image_type = p.result_type = TRM_BFLOAT16;
+            check_rows(&p, begin, end, 1e-2);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes), cmocka_unit_test(mixed_layouts),
         cmocka_unit_test(bfloat16), cmocka_unit_test(resnet_kinds),
-        cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
+        cmocka_unit_test(some_rows), cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

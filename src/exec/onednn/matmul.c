@@ -10,7 +10,6 @@
  */
 #include "exec/onednn/matmul.h"
 
-#include "exec/onednn/conv.h"
 #include "exec/onednn/dense.h"
 
 #include "base/checked.h"
@@ -89,6 +88,16 @@ static void formulate(product *p) {
         q->image_type = p->type_a, q->weights_type = p->type_b, q->result_type = p->type_c;
     }
     p->algorithm = q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
+}
+
+bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step, trmi_conv_problem *problem) {
+    product p;
+    if (!read_step(program, step, &p) || p.batch != 1 || !p.transpose_a || p.transpose_b) {
+        return false;
+    }
+    formulate(&p);
+    *problem = p.problem;
+    return true;
 }
 
 /* Fused products are made only in forms that fit: float32, no A^T, one batch. */
