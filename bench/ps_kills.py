@@ -2,12 +2,13 @@
 """Each role of a job with parameter servers dies by SIGKILL in each phase of it; the launcher starts it again.
 
 usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
-       [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--lend auto|always] [--calm 1; asynchronous 4]
+       [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--lend auto|always] [--calm 1; asynchronous 4] [--hybrid]
 worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
 often rows of dense variables were updated (each push once), seconds, and what was left behind (processes, shared memory).
 Synchronous jobs must give the undisturbed numbers. Asynchronous ones differ by the order of pushes, disturbed or not, and
 with --lend always synchronous ones do by who has samples in a step, and so in how many steps there are: several
 are left alone first, and the AUC must lie within 0.0005 of their range. Give those more data (--train 100000 --epochs 3).
+--hybrid: dense parameters are not on servers; the updates are those of all rows of the tables, read from the servers' folder.
 The whole table takes about three minutes on two quiet cores.
 """
 import argparse
@@ -64,12 +65,12 @@ class Job:
         self.args, self.folder, self.output = args, os.path.join(work, name), os.path.join(work, name, "run")
         os.makedirs(self.folder)
         self.log = os.path.join(self.folder, "job.json")
-        self.steps = args.train // 100 * args.epochs // (2 if args.mode == "sync" else 1)
+        self.steps = args.train // 100 * args.epochs // (2 if args.mode == "sync" or args.hybrid else 1)
         line = [args.trireme, "train", "deepfm", "--data", "synth", "--fields", "4", "--dense", "3", "--table-rows", "12",
                 "--synth-train", str(args.train), "--synth-test", "50000", "--batch-size", "100", "--epochs", str(args.epochs), "--hidden", "16",
                 "--embedding-width", "8", "--learning-rate", "0.005", "--schedule", "cosine", "--seed", "3", "-n", "2",
                 "--ps", str(args.ps), "--mode", args.mode, "--lend", args.lend, "--evaluator", "--output", self.output, "--restarts", "5",
-                "--save-every-steps", str(max(1, self.steps // 8)), "--log-every", "1", "--json"]
+                "--save-every-steps", str(max(1, self.steps // 8)), "--log-every", "1", "--json"] + ["--hybrid"] * args.hybrid
         self.begin = time.time()
         self.process = subprocess.Popen(line, cwd=self.folder, stdout=open(self.log, "w"), stderr=open(self.log + ".err", "w"),
                                         env=dict(os.environ, OMP_NUM_THREADS="1"))
@@ -110,11 +111,19 @@ class Job:
             return None, "HANGS"
         if code != 0:
             return None, f"exit code {code}: {open(self.log + '.err').read().strip()[-200:]}"
-        done = [e for e in events(self.log) if e.get("event") == "done" and "least_updates" in e]
+        done = [e for e in events(self.log) if e.get("event") == "done" and ("least_updates" in e or self.args.hybrid)]
         evaluations = [e for e in events(self.log) if e.get("event") == "eval"]
         if not done or not evaluations:
             return None, "no result"
+        if self.args.hybrid:
+            return (evaluations[-1]["auc"], self.row_updates("embedding.weight"), self.row_updates("wide.weight")), ""
         return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
+
+    def row_updates(self, table):
+        """Of all rows together; -1 where that cannot be read."""
+        told = subprocess.run([self.args.trireme, "ps", "inspect", self.output + "/ps", "--table", table, "--top", "1"], capture_output=True, text=True)
+        words = told.stdout.split()
+        return int(words[-2]) if told.returncode == 0 and words[-1:] == ["updates"] else -1
 
 
 def main():
@@ -129,6 +138,7 @@ def main():
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--lend", default="auto")
     parser.add_argument("--calm", type=int)
+    parser.add_argument("--hybrid", action="store_true")
     args = parser.parse_args()
     args.trireme = os.path.realpath(args.trireme)
     lent = args.mode == "sync" and args.lend == "always"

@@ -1,6 +1,5 @@
 /* A client's connections: first words, mending, sending again, control requests. */
 #include "ps/client.h"
-#include "ps/life.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -750,18 +749,9 @@ void trm_ps_client_destroy(trm_ps_client *client) {
     trmi_free(client);
 }
 
-void trmi_client_vanish(trm_ps_client *client) {
-    if (client != NULL) {
-        client->incarnation = 0;
-        trm_ps_client_destroy(client);
-    }
-}
-
 void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
     *out = client->stats;
 }
 
 trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
 int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }
-
-void trmi_client_begin_at(trm_ps_client *client, int64_t batch) { client->next_batch = client->joined = batch; }

@@ -6,7 +6,8 @@
 
 /* Before its first batch: which that is. Servers that had it from an earlier life drop its push. */
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch);
-/* Destroys it as if its process had died: no server is told that it ends, and waits for its next life. */
+/* Destroys it as if its process had died: no server is told that it ends, each waits for its next life. Pushes that are under way
+ * have a second to arrive. */
 void trmi_client_vanish(trm_ps_client *client);
 
 #endif
