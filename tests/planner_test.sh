@@ -150,6 +150,8 @@ grep '"event":"validate"' "$dir/out" >"$dir/json"
 holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0 && $(number regret_resolution "$dir/json") >= 0" validate
 
 # Wrong input.
+expect 2 "--save has no effect here: it is for a plan of many ranks" plan mlp --batch-size 4 --save "$dir/none"
+expect 2 "--explain has no effect here" plan mlp --batch-size 4 -n 2 --explain
 expect 2 "--plans FILE" bench split mlp -n 2
 expect 3 "no-such-plan" bench split mlp -n 2 --plans "$dir/no-such-plan"
 expect 3 "no-such-plan" verify mlp -n 2 --plan "$dir/no-such-plan"

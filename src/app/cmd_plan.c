@@ -57,11 +57,39 @@ static void tell_json(const char *name, const app_options *o, const trm_exec_inf
     app_json_close();
 }
 
+/* Who gives --save expects a file: flags without an effect are refused. */
+static trm_status check_flags(const app_context *app, bool many, trm_error *err) {
+    static const char ranks[] = "a plan of many ranks: with -n N, --mesh AxB or --plan FILE";
+    bool validates = app->o.plan_validate;
+    const struct {
+        const char *flag;
+        bool idle;
+        const char *is_for;
+    } table[] = {
+        {"save", !many, ranks},         {"svg", !many, ranks},           {"validate", !many, ranks},
+        {"search", !many, ranks},       {"links", !many, ranks},         {"host-count", !many, ranks},
+        {"wire", !many, ranks},         {"full-batch", !many, ranks},    {"sync-batch-norm", !many, ranks},
+        {"no-measure", !many, ranks},   {"refresh", !many, ranks},       {"shard-optimizer", !many, ranks},
+        {"trial-seconds", !many, ranks}, {"repeats", !validates, "--validate"}, {"others", !validates, "--validate"},
+        {"explain", many, "the program of one process: without -n, --mesh and --plan"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (table[i].idle && app_given(&app->parsed, table[i].flag)) {
+            return app_fail(err, TRM_INVALID, "--%s has no effect here: it is for %s", table[i].flag, table[i].is_for);
+        }
+    }
+    return TRM_OK;
+}
+
 int app_run_plan(app_context *app) {
-    if (app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL) {
+    trm_error err;
+    bool many = app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
+    if (check_flags(app, many, &err) != TRM_OK) {
+        return app_report(&err);
+    }
+    if (many) {
         return app_run_planner(app);
     }
-    trm_error err;
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     app_network network;

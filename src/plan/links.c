@@ -118,30 +118,28 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
 }
 
 static trm_status parse_number(trmi_links *l, int number, const char *line, trm_error *err) {
-    static const char form[] = "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load or overhead";
-    char name[16] = "", rest[2];
-    double value;
-    if (sscanf(line, "%15s %lf %1s", name, &value, rest) != 2 || !(value >= 0 && value < 1e18)) {
-        return bad(number, line, form, err);
+    char name[16] = "", rest[2], form[96] = "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load or overhead";
+    double value = NAN, cores = l->cores, together = l->together;
+    const struct {
+        const char *name;
+        double *to, least, most, unit;
+    } table[] = {{"flops", &l->flops, 1, 1e18, 1},      {"bytes", &l->bytes, 1, 1e18, 1},       {"speed", &l->speed, 1e-6, 1e6, 1},
+                 {"overlap", &l->overlap, 0, 1, 1},     {"slowdown", &l->slowdown, 1, 1e6, 1},  {"cores", &cores, 1, 1e6, 1},
+                 {"together", &together, 1, 1e6, 1},    {"load", &l->load, 0, 1e6, 1},          {"overhead", &l->overhead, 0, 1e12, 1e-6}};
+    int words_found = sscanf(line, "%15s %lf %1s", name, &value, rest);
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if (strcmp(table[i].name, name) != 0) {
+            continue;
+        }
+        if (words_found == 2 && value >= table[i].least && value <= table[i].most) {
+            *table[i].to = value * table[i].unit;
+            l->cores = (int32_t)cores;
+            l->together = (int32_t)together;
+            return TRM_OK;
+        }
+        snprintf(form, sizeof form, "%s and a number from %g to %g", name, table[i].least, table[i].most);
     }
-    double *to = strcmp(name, "flops") == 0      ? &l->flops
-                 : strcmp(name, "bytes") == 0    ? &l->bytes
-                 : strcmp(name, "speed") == 0    ? &l->speed
-                 : strcmp(name, "overlap") == 0  ? &l->overlap
-                 : strcmp(name, "slowdown") == 0 ? &l->slowdown
-                 : strcmp(name, "load") == 0     ? &l->load
-                 : strcmp(name, "overhead") == 0 ? &l->overhead
-                                                 : NULL;
-    if (strcmp(name, "cores") == 0 && value < 1e6) {
-        l->cores = (int32_t)value;
-    } else if (strcmp(name, "together") == 0 && value < 1e6) {
-        l->together = (int32_t)value;
-    } else if (to == NULL || (to == &l->overlap && value > 1)) {
-        return bad(number, line, form, err);
-    } else {
-        *to = to == &l->overhead ? value * 1e-6 : value;
-    }
-    return TRM_OK;
+    return bad(number, line, form, err);
 }
 
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
