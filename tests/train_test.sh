@@ -126,6 +126,9 @@ rm -rf "$work/only" && mkdir "$work/only" && cp -r "$work/a/ckpt-36" "$work/only
 printf 'XXXX' | dd of="$work/only/ckpt-36/model.safetensors" bs=1 seek=4000 conv=notrunc 2> /dev/null
 train --output "$work/only" --resume --quiet > /dev/null 2> "$work/err"
 [ $? = 3 ] || fail "only a damaged checkpoint: exit 3 expected: $(cat "$work/err")"
+# shellcheck disable=SC2086
+"$trireme" eval lenet $data --checkpoint "$work/only" > /dev/null 2> "$work/err"
+[ $? = 3 ] && [ "$(wc -l < "$work/err")" = 1 ] || fail "only a damaged checkpoint: exit 3 and one line expected: $(cat "$work/err")"
 
 # ---- an output directory that is in use, or has another run in it
 train --output "$work/a" --quiet > /dev/null 2> "$work/err"

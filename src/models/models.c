@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static trm_node flatten(trm_graph *g, trm_node x) {
@@ -22,14 +23,13 @@ static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
 }
 
 trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count, int64_t classes) {
-    char name[16] = "fc0";
+    char name[16];
     x = flatten(g, x);
-    for (int32_t i = 0; i < count && i < 9; i++) {
-        name[2] = (char)('0' + i);
-        x = trm_relu(g, dense(g, name, x, hidden[i]));
+    for (int32_t i = 0; i <= count; i++) {
+        snprintf(name, sizeof name, "fc%d", (int)i);
+        x = i < count ? trm_relu(g, dense(g, name, x, hidden[i])) : dense(g, name, x, classes);
     }
-    name[2] = (char)('0' + count);
-    return dense(g, name, x, classes);
+    return x;
 }
 
 static trm_node conv5(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t pad) {
@@ -54,32 +54,50 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     return dense(g, "fc3", x, classes);
 }
 
-static const char *const names[] = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "mlp", "lenet"};
-enum { NAMES = sizeof names / sizeof names[0] };
+/* ---- by name -------------------------------------------------------------------------------- */
+
+static trm_node resnet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+    return trm_resnet(g, image, &(trm_resnet_options){.depth = depth, .classes = o->classes, .stem = o->stem,
+                                                      .zero_init_residual = o->zero_init_residual});
+}
+
+static trm_node mlp(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+    (void)depth;
+    return trm_mlp(g, image, (const int64_t[]){512, 256}, 2, o->classes);
+}
+
+static trm_node lenet(trm_graph *g, trm_node image, const trm_network_options *o, int32_t depth) {
+    (void)depth;
+    return trm_lenet(g, image, o->classes);
+}
+
+static const struct {
+    const char *name;
+    trm_node (*build)(trm_graph *g, trm_node image, const trm_network_options *options, int32_t depth);
+    int32_t depth; /* of a resnet */
+} registry[] = {{"resnet18", resnet, 18},   {"resnet34", resnet, 34},   {"resnet50", resnet, 50},
+                {"resnet101", resnet, 101}, {"resnet152", resnet, 152}, {"mlp", mlp, 0},
+                {"lenet", lenet, 0}};
+enum { NAMES = sizeof registry / sizeof registry[0] };
 
 const char *trm_model_name(int32_t index) {
-    return index >= 0 && index < NAMES ? names[index] : NULL;
+    return index >= 0 && index < NAMES ? registry[index].name : NULL;
 }
 
 trm_node trm_model_build(trm_graph *g, const char *name, trm_node image,
                          const trm_network_options *options) {
-    static const int32_t depths[] = {18, 34, 50, 101, 152};
-    int64_t classes = options->classes == 0 ? 10 : options->classes;
-    for (int i = 0; i < 5; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            return trm_resnet(g, image,
-                              &(trm_resnet_options){.depth = depths[i], .classes = classes, .stem = options->stem,
-                                                    .zero_init_residual = options->zero_init_residual});
+    trm_network_options o = *options;
+    char known[160] = "";
+    o.classes = o.classes == 0 ? 10 : o.classes;
+    for (int i = 0; i < NAMES; i++) {
+        if (strcmp(name, registry[i].name) == 0) {
+            return registry[i].build(g, image, &o, registry[i].depth);
         }
-    }
-    if (strcmp(name, "mlp") == 0) {
-        return trm_mlp(g, image, (const int64_t[]){512, 256}, 2, classes);
-    }
-    if (strcmp(name, "lenet") == 0) {
-        return trm_lenet(g, image, classes);
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", registry[i].name);
     }
     trm_error err;
-    TRMI_FAIL(&err, TRM_INVALID, "no model '%.40s'; there are resnet18, resnet34, resnet50, resnet101, resnet152, mlp, lenet", name);
+    TRMI_FAIL(&err, TRM_INVALID, "no model '%.40s'; there are %s", name, known);
     trmi_graph_fail(g, &err);
     return TRM_NO_NODE;
 }

@@ -48,6 +48,25 @@ static void small_models_take_small_images(void **state) {
     assert_int_equal(elements, 11173962);
 }
 
+/* Every layer counts; a name that there is not is answered with those that there are. */
+static void depth_and_names_are_taken_as_given(void **state) {
+    trm_error err;
+    trm_graph *g;
+    static const int64_t hidden[12] = {9, 8, 7, 6, 5, 4, 3, 2, 9, 8, 7, 6};
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(2, 5));
+    trm_mlp(g, x, hidden, 12, 3);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    char *text = trm_graph_print(g);
+    assert_non_null(strstr(text, "fc11.weight [6, 7]"));
+    assert_non_null(strstr(text, "fc12.weight [3, 6]"));
+    trm_string_free(text);
+    trm_model_build(g, "resnet51", x, &(trm_network_options){0});
+    CHECK_FAILS(trm_graph_check(g, &err), TRM_INVALID, err, "no model 'resnet51'; there are resnet18, resnet34,");
+    assert_non_null(strstr(err.message, "mlp, lenet"));
+    trm_graph_destroy(g);
+}
+
 static void names_are_torchvisions(void **state) {
     trm_error err;
     trm_graph *g;
@@ -212,6 +231,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_are_torchvisions),
         cmocka_unit_test(small_models_take_small_images),
+        cmocka_unit_test(depth_and_names_are_taken_as_given),
         cmocka_unit_test(names_are_torchvisions),
         cmocka_unit_test(unknown_names_are_answered),
         cmocka_unit_test(click_models_are_the_papers),

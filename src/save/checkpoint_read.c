@@ -101,7 +101,19 @@ typedef struct search {
     trm_error first; /* of the newest damaged one whose manifest could be read, else of any */
     bool first_is_newest;
     int64_t skipped;
+    char untold[TRMI_CHECKPOINT_NAME_BYTES]; /* the only one so far, with `first`: if it stays so and none is good, it is the error */
 } search;
+
+static void tell_skipped(const char *dir, const char *name, const trm_error *problem) {
+    trmi_log(TRM_LOG_WARN, "save", "%s/%s: damaged, skipped: %s", dir, name, problem->message);
+}
+
+static void tell_untold(search *s) {
+    if (s->untold[0] != '\0') {
+        tell_skipped(s->dir, s->untold, &s->first);
+        s->untold[0] = '\0';
+    }
+}
 
 /* Names a damaged one in the log. TRM_PENDING: it is not damaged but gone, pruned meanwhile. */
 static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
@@ -112,7 +124,12 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
     if (stat(path, &info) != 0 && errno == ENOENT) {
         return TRM_PENDING;
     }
-    trmi_log(TRM_LOG_WARN, "save", "%s: damaged, skipped: %s", path, problem->message);
+    tell_untold(s);
+    if (s->skipped == 0) {
+        snprintf(s->untold, sizeof s->untold, "%s", slot->name);
+    } else {
+        tell_skipped(s->dir, slot->name, problem);
+    }
     if (s->skipped++ == 0 || (!s->first_is_newest && slot->sequence >= 0)) {
         s->first = *problem;
         s->first_is_newest = slot->sequence >= 0;
@@ -146,6 +163,7 @@ static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
         TRMI_TRY(trmi_path_join(path, s->dir, list->slots[i].name, err));
         trm_status status = open_one(path, options, out, &problem);
         if (status == TRM_OK) {
+            tell_untold(s);
             (*out)->skipped = s->skipped;
             return TRM_OK;
         }
