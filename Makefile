@@ -38,6 +38,7 @@ asan tsan:
 
 install: build
 	@cmake --install $(BUILD)
+	@if [ "$$(id -u)" = 0 ] && [ -z "$(DESTDIR)" ]; then ldconfig; fi # so that programs find libtrireme.so
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
