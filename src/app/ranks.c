@@ -187,6 +187,10 @@ static trm_status meet(app_context *app, const trm_cluster *cluster, trm_error *
                                           .deterministic = order_of(app)};
         status = trm_comm_create(r->bootstrap, &options, &r->comm, err);
     }
+    if (status == TRM_OK && app->o.algorithm != NULL && app_rank(app) == 0 && strcmp(trm_comm_engine(r->comm), "shm") == 0) {
+        app_warn("--algorithm %.60s has no effect: ranks of one host sum in each other's memory (--engine tcp sends messages)",
+                 app->o.algorithm);
+    }
     return status;
 }
 

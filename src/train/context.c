@@ -196,13 +196,14 @@ static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1, comm != NULL ? trm_comm_rank(comm) : 0};
     static const trmi_context_id ids[2] = {TRMI_CONTEXT_DEVICE_NUM, TRMI_CONTEXT_GLOBAL_RANK};
     static const char *const what[2] = {"the job has %d ranks", "this process is rank %d"};
+    static const char *const remedy[2] = {"start as many", "give each rank its own"};
     for (int i = 0; i < 2; i++) {
         trmi_context_value *v = &c->values[ids[i]];
         if (v->set && atoi(v->text) != here[i]) {
             char found[48];
             snprintf(found, sizeof found, what[i], here[i]);
-            return TRMI_FAIL(err, TRM_INVALID, "%s is %s, but %s; leave it out, or start as many",
-                             trmi_context_rows[ids[i]].name, v->text, found);
+            return TRMI_FAIL(err, TRM_INVALID, "%s is %s, but %s; leave it out, or %s",
+                             trmi_context_rows[ids[i]].name, v->text, found, remedy[i]);
         }
         if (!v->set) {
             snprintf(v->text, sizeof v->text, "%d", here[i]);
