@@ -1,6 +1,7 @@
 #include "exec/exec_memory.h"
 
 #include "base/memory.h"
+#include "exec/parallel.h"
 #include "exec/shard.h"
 
 /* Kernels' tables, code that is made at run time, the program itself: fitted to what processes grew by beyond their arenas, LeNet
@@ -36,6 +37,7 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     int64_t send, recv;
     trmi_shard_staging(program, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
+    sum += t->one_copy ? trmi_parallel_casts_bytes(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);
     return sum + BESIDE + (int64_t)program->steps_count * BESIDE_STEP + trmi_program_fed_bytes(program, t->ranks, t->own_samples);
 }

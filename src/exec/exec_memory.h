@@ -15,7 +15,8 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
 typedef struct trmi_training {
     int32_t slots, ranks; /* copies of the parameters for the optimiser */
     bool own_samples;     /* as above */
-    bool sliced;          /* each rank has a slice of the slots */
+    bool sliced;          /* each rank has a slice of the slots ... */
+    bool one_copy;        /* ... and on one host all have the parameters, and their casts, in common */
     bool accumulates;     /* gradients of several batches are added up */
     bool packs;           /* gradients travel in 16 bits */
 } trmi_training;

@@ -3,7 +3,9 @@
 
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
+#include "exec/parallel.h"
 
+#include "base/memory.h"
 #include "base/os.h"
 #include "base/sanitizers.h"
 #include "plan/sharding.h"
@@ -77,8 +79,26 @@ static void shared_memory_is_whole_pages(void **state) {
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_GRAD, true), 0);
 }
 
+/* Casts of parameters move out of ACTIVATION: of two pages, into one of which somebody else writes, the other is left. */
+static void casts_leave_the_room_that_nobody_else_uses(void **state) {
+    (void)state;
+    int64_t page = (int64_t)trmi_map_resident(1);
+    trmi_buffer buffers[4] = {{.arena = 0},
+                              {.arena = TRMI_ARENA_PARAM, .bytes = 4 * page},
+                              {.arena = TRMI_ARENA_ACTIVATION, .bytes = 2 * page},
+                              {.arena = TRMI_ARENA_ACTIVATION, .offset = 2 * page - 8, .bytes = 8}};
+    int32_t input = 1, output = 2;
+    trmi_step step = {.kind = TRMI_STEP_OP, .op_kind = TRMI_OP_CAST, .inputs = &input, .inputs_count = 1, .outputs = &output};
+    trm_program p = {.buffers = buffers, .buffers_count = 4, .steps = &step, .steps_count = 1};
+    p.arena_bytes[TRMI_ARENA_ACTIVATION] = 2 * page;
+    assert_int_equal(trmi_parallel_casts_bytes(&p), page);
+    step.op_kind = TRMI_OP_RELU;
+    assert_int_equal(trmi_parallel_casts_bytes(&p), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grows_as_predicted), cmocka_unit_test(fed_batches_count),
+                                       cmocka_unit_test(casts_leave_the_room_that_nobody_else_uses),
                                        cmocka_unit_test(shared_memory_is_whole_pages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

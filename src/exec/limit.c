@@ -17,7 +17,7 @@ int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
 int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_mesh *mesh) {
     const trmi_parallel *ranks = exec->parallel;
     bool split = ranks != NULL && ranks->shard != NULL;
-    const trmi_training how = {
+    trmi_training how = {
         .slots = exec->updated_elsewhere ? 0 : trmi_optimizer_slots(&exec->optimizer),
         .ranks = ranks != NULL ? ranks->size : 1,
         .own_samples = split && ranks->options.own_samples,
@@ -25,6 +25,7 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
         .accumulates = exec->accumulate > 1,
         .packs = ranks != NULL && ranks->options.wire != TRM_FLOAT32,
     };
+    how.one_copy = how.sliced && trm_comm_local_size(ranks->comm) == ranks->size;
     return trmi_program_resident(p, &how);
 }
 

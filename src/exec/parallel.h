@@ -96,6 +96,8 @@ trm_status trmi_parallel_share_parameters(struct trm_exec *exec, trm_error *err)
 /* parallel_casts.c: casts of parameters find their place in CAST, before memory is taken; and are made by all
  * ranks together, collectively, once all slices of PARAM are updated. */
 trm_status trmi_parallel_place_casts(struct trm_exec *exec, trm_error *err);
+/* Bytes by which a rank grows when they are given that place: theirs, less the pages of ACTIVATION that nobody else is in. */
+int64_t trmi_parallel_casts_bytes(const trm_program *program);
 trm_status trmi_parallel_run_casts(struct trm_exec *exec, trm_error *err);
 /* Parts of split programs may differ, and with them the layout in which kernels want a parameter: are the casts alike on all ranks?
  * Where not, each rank makes its own. Collective. */

@@ -38,6 +38,32 @@ static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
            !has_alias(p, s->outputs[0]);
 }
 
+static int64_t aligned(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+int64_t trmi_parallel_casts_bytes(const trm_program *p) {
+    int64_t page = (int64_t)trmi_map_resident(1), pages = (p->arena_bytes[TRMI_ARENA_ACTIVATION] + page - 1) / page, casts = 0, left = 0;
+    bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
+    for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
+        if (is_cast_of_parameter(p, &p->steps[i])) {
+            moves[p->steps[i].outputs[0]] = true;
+            casts += aligned(p->buffers[p->steps[i].outputs[0]].bytes);
+        }
+    }
+    for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
+        const trmi_buffer *b = &p->buffers[i];
+        bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];
+        for (int64_t at = b->offset / page; stays && at < pages && at * page < b->offset + b->bytes; at++) {
+            used[at] = true;
+        }
+    }
+    for (int64_t i = 0; used != NULL && i < pages; i++) {
+        left += used[i] ? 0 : page;
+    }
+    trmi_free(moves);
+    trmi_free(used);
+    return casts > 0 ? (int64_t)trmi_shared_resident((size_t)casts) - left : 0;
+}
+
 trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     trm_program *p = exec->program;
     trmi_parallel *ranks = exec->parallel;
@@ -66,7 +92,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
         ranks->casts_count++;
         to->arena = TRMI_ARENA_CAST;
         to->offset = bytes;
-        bytes += (to->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        bytes += aligned(to->bytes);
     }
     p->arena_bytes[TRMI_ARENA_CAST] = bytes;
     return TRM_OK;

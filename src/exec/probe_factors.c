@@ -57,7 +57,7 @@ static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dt
 }
 
 trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, trm_dtype dtype, double *seconds, trm_error *err) {
-    weights w = {NULL};
+    weights w = {.update = NULL};
     trm_error own;
     trm_status status = make(probe, strategy, dtype, &w, &own);
     double failed = status != TRM_OK;

@@ -105,6 +105,8 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     return status;
 }
 
+static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
+
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
                                  trm_error *err) {
     trm_program *program = NULL;
@@ -112,7 +114,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
     trm_status status = compile_part(p, p->whole, p->whole_options.loss, plan, &program, err);
     if (status == TRM_OK) {
-        const trmi_training how = {.slots = p->slots, .ranks = p->ranks, .sliced = trmi_choice_sliced(space, choice),
+        bool sliced = trmi_choice_sliced(space, choice);
+        const trmi_training how = {.slots = p->slots, .ranks = p->ranks, .sliced = sliced, .one_copy = sliced && !has_hosts(p),
                                    .accumulates = p->model.accumulate > 1, .packs = trmi_wire_part(p->model.parallel.wire) < 1};
         *bytes = (double)trmi_program_resident(program, &how);
     }
@@ -122,8 +125,6 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
 }
 
 /* ---- spaces ---------------------------------------------------------------------------------------------- */
-
-static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
 
 /* As a job of these ranks would have it (exec/shard.h): on one host always, on several if it was asked for. */
 static bool has_slices(const trm_planner *p) { return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer); }
