@@ -82,6 +82,30 @@ static void keys_of_one_home(void **state) {
     (void)state;
 }
 
+/* Only a key that lives there keeps another one from its home, whatever the order in which they have come. */
+static void homes_go_to_those_who_live_there(void **state) {
+    enum { ROWS = 100000 };
+    trmi_account account = {.limit = INT64_MAX};
+    const trmi_row_layout layout = {.header_offset = 0, .guide_offset = 8, .stride = 64};
+    trmi_rows rows;
+    assert_true(trmi_rows_init(&rows, &account, &layout));
+    for (uint64_t k = 0; k < ROWS; k++) {
+        assert_non_null(trmi_rows_insert(&rows, trmi_mix(2, k)));
+    }
+    for (uint64_t k = 0; k < ROWS; k++) {
+        const uint64_t hash = trmi_key_hash(trmi_mix(2, k));
+        const trmi_rows_page *page = trmi_rows_page_of(&rows, trmi_mix(2, k));
+        const uint32_t home = trmi_rows_home(hash, page->places);
+        const char *record = trmi_rows_find(&rows, trmi_mix(2, k)), *resident = trmi_rows_at(&rows, page, home);
+        uint64_t key;
+        assert_true(record != NULL && resident != NULL);
+        memcpy(&key, resident, sizeof key);
+        assert_int_equal(trmi_rows_home(trmi_key_hash(key), page->places), home);
+    }
+    trmi_rows_free(&rows);
+    (void)state;
+}
+
 /* Where the budget lets a page not grow it fills to its last place, and a row that leaves makes room for another. */
 static void full_pages(void **state) {
     trmi_account account = {.limit = 1 << 14};
@@ -109,6 +133,7 @@ static void full_pages(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_one_home), cmocka_unit_test(full_pages)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_one_home), cmocka_unit_test(homes_go_to_those_who_live_there),
+                                       cmocka_unit_test(full_pages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,44 +1,15 @@
 /* Tests of ps tables: against a naive map, admission, expiry, caps, the budget with eviction and
- * with spilling, cuts under fire, 16-bit rows, shards. */
-#include "check.h"
+ * with spilling, 16-bit rows, shards. */
+#include "row_table.h"
 
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "ps/table.h"
 
 #include <math.h>
 #include <unistd.h>
 
 enum { WIDTH = 3 };
-
-static const trmi_row_table_place one_shard = {.shards = 1};
-
-static trmi_row_table *make_at(const trm_table_options *options, const trmi_row_table_place *place,
-                               trmi_account *account) {
-    trm_error err;
-    trmi_row_table *table = NULL;
-    trm_table_options o = *options;
-    o.name = "t";
-    CHECK_OK(trmi_row_table_create(&o, place, account, &table, &err), err);
-    return table;
-}
-
-static void push(trmi_row_table *table, const uint64_t *keys, int64_t count, const float *gradients,
-                 uint32_t tick) {
-    trm_error err;
-    CHECK_OK(trmi_row_table_update(table, keys, count, TRM_FLOAT32, gradients,
-                                   &(trmi_tick){tick, tick, 1, 1}, &err),
-             err);
-}
-
-static void push_one(trmi_row_table *table, uint64_t key, float gradient, uint32_t tick) {
-    float g[64];
-    for (int i = 0; i < table->options.width; i++) {
-        g[i] = gradient;
-    }
-    push(table, &key, 1, g, tick);
-}
 
 /* ---- a million operations against a naive map
  * ---------------------------------------------------- */
@@ -583,113 +554,6 @@ static void bad_tables_are_named(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- cuts
- * ------------------------------------------------------------------------------------------- */
-
-enum { CUT_ROWS = 20000 };
-
-typedef struct saved {
-    const trmi_row_table *table;
-    int times[CUT_ROWS];
-    float value[CUT_ROWS];
-    int64_t total;
-} saved;
-
-static void save(void *context, const void *record) {
-    saved *s = context;
-    assert_non_null(record);
-    uint64_t key = trmi_row_header_of(&s->table->layout, (void *)(uintptr_t)record)->key;
-    assert_true(key < CUT_ROWS);
-    s->times[key]++;
-    s->total++;
-    memcpy(&s->value[key], record, sizeof(float));
-}
-
-/* Updates, creations, removals, spills and page growth between the steps of the walk. */
-static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
-    trmi_account account = {.limit = limit};
-    trmi_row_table *table = make_at(
-        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
-        place, &account);
-    saved *s = calloc(1, sizeof *s);
-    static float model[CUT_ROWS];
-    static char there[CUT_ROWS];
-    memset(model, 0, sizeof model);
-    memset(there, 0, sizeof there);
-    s->table = table;
-    uint32_t tick = 1;
-    for (uint32_t cut = 1; cut <= 6; cut++) {
-        bool full = cut % 2 == 1;
-        static char changed[CUT_ROWS];
-        memset(changed, 0, sizeof changed);
-        for (int n = 0; n < 3000; n++, tick++) {
-            uint64_t key =
-                trmi_bounded(trmi_random_u32(2, TRMI_STREAM_TEST, tick), CUT_ROWS * cut / 6);
-            push_one(table, key, 1, tick);
-            changed[key] = 1;
-        }
-        for (uint64_t key = 0; key < CUT_ROWS; key++) {
-            float v[16];
-            there[key] = trmi_row_table_peek(table, key, NULL, v, NULL);
-            model[key] = v[0];
-        }
-        memset(s->times, 0, sizeof s->times);
-        trmi_cut_sink sink = {save, s, full ? 0 : cut - 1};
-        trmi_row_table_cut(table, cut, &sink);
-        uint32_t steps = 0;
-        while (!trmi_row_table_cut_walk(table, 50)) {
-            for (int n = 0; n < 40; n++, steps++) {
-                uint64_t key =
-                    trmi_bounded(trmi_random_u32(3 + cut, TRMI_STREAM_TEST, steps), CUT_ROWS);
-                if (n % 4 == 3) {
-                    trmi_row_table_remove(table, key);
-                } else {
-                    push_one(table, key, 2, tick);
-                }
-            }
-        }
-        for (uint64_t key = 0; key < CUT_ROWS; key++) {
-            bool wanted = there[key] && (full || changed[key]);
-            /* A differential cut may hold more than it must (rows that moved), never less. */
-            assert_true(wanted ? s->times[key] == 1 : s->times[key] <= (there[key] && !full));
-            assert_true(s->times[key] == 0 || s->value[key] == model[key]);
-        }
-    }
-    trmi_row_table_destroy(table);
-    assert_int_equal(account.used, 0);
-    free(s);
-}
-
-static void cuts_are_consistent_while_rows_change(void **state) {
-    cut_under_fire(&one_shard, INT64_MAX);
-}
-static void cuts_are_consistent_while_rows_spill(void **state) {
-    cut_under_fire(&(trmi_row_table_place){.shards = 1, .spill_folder = "/tmp"}, 2 << 20);
-}
-
-static void removed_keys_are_listed_for_differential_files(void **state) {
-    trmi_account account = {.limit = INT64_MAX};
-    trmi_row_table *table = make_at(&(trm_table_options){.width = WIDTH}, &one_shard, &account);
-    for (uint64_t key = 0; key < 1000; key++) {
-        push_one(table, key, 1, 1);
-    }
-    trmi_row_table_remove(table, 1); /* before the first cut nobody needs to know */
-    trmi_row_table_cut(table, 1, NULL);
-    for (uint64_t key = 10; key < 600; key++) {
-        trmi_row_table_remove(table, key);
-    }
-    uint64_t *keys;
-    int64_t count, capacity;
-    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
-    assert_int_equal(count, 590);
-    assert_int_equal(keys[0], 10);
-    trmi_account_free(&account, keys, (size_t)capacity * sizeof *keys);
-    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
-    assert_int_equal(count, 0);
-    trmi_row_table_destroy(table);
-    assert_int_equal(account.used, 0);
-}
-
 /* ---- 16-bit rows and shards
  * ----------------------------------------------------------------------------- */
 
@@ -775,9 +639,6 @@ int main(void) {
         cmocka_unit_test(spilled_rows_expire),
         cmocka_unit_test(a_budget_too_small_for_a_table_is_said),
         cmocka_unit_test(bad_tables_are_named),
-        cmocka_unit_test(cuts_are_consistent_while_rows_change),
-        cmocka_unit_test(cuts_are_consistent_while_rows_spill),
-        cmocka_unit_test(removed_keys_are_listed_for_differential_files),
         cmocka_unit_test(sixteen_bit_rows_learn_small_steps),
         cmocka_unit_test(rows_are_the_same_whatever_the_shards),
     };

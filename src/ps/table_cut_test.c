@@ -1,0 +1,155 @@
+/* Tests of cuts of a table, walked while its rows come, change, move and go. */
+#include "row_table.h"
+
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+enum { CUT_ROWS = 20000 };
+
+typedef struct saved {
+    const trmi_row_table *table;
+    int times[CUT_ROWS];
+    float value[CUT_ROWS];
+    int64_t total;
+} saved;
+
+static void save(void *context, const void *record) {
+    saved *s = context;
+    assert_non_null(record);
+    uint64_t key = trmi_row_header_of(&s->table->layout, (void *)(uintptr_t)record)->key;
+    assert_true(key < CUT_ROWS);
+    s->times[key]++;
+    s->total++;
+    memcpy(&s->value[key], record, sizeof(float));
+}
+
+/* Updates, creations, removals, spills and page growth between the steps of the walk. */
+static void cut_under_fire(const trmi_row_table_place *place, int64_t limit) {
+    trmi_account account = {.limit = limit};
+    trmi_row_table *table = make_at(
+        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}},
+        place, &account);
+    saved *s = calloc(1, sizeof *s);
+    static float model[CUT_ROWS];
+    static char there[CUT_ROWS];
+    memset(model, 0, sizeof model);
+    memset(there, 0, sizeof there);
+    s->table = table;
+    uint32_t tick = 1;
+    for (uint32_t cut = 1; cut <= 6; cut++) {
+        bool full = cut % 2 == 1;
+        static char changed[CUT_ROWS];
+        memset(changed, 0, sizeof changed);
+        for (int n = 0; n < 3000; n++, tick++) {
+            uint64_t key =
+                trmi_bounded(trmi_random_u32(2, TRMI_STREAM_TEST, tick), CUT_ROWS * cut / 6);
+            push_one(table, key, 1, tick);
+            changed[key] = 1;
+        }
+        for (uint64_t key = 0; key < CUT_ROWS; key++) {
+            float v[16];
+            there[key] = trmi_row_table_peek(table, key, NULL, v, NULL);
+            model[key] = v[0];
+        }
+        memset(s->times, 0, sizeof s->times);
+        trmi_cut_sink sink = {save, s, full ? 0 : cut - 1};
+        trmi_row_table_cut(table, cut, &sink);
+        uint32_t steps = 0;
+        while (!trmi_row_table_cut_walk(table, 50)) {
+            for (int n = 0; n < 40; n++, steps++) {
+                uint64_t key =
+                    trmi_bounded(trmi_random_u32(3 + cut, TRMI_STREAM_TEST, steps), CUT_ROWS);
+                if (n % 4 == 3) {
+                    trmi_row_table_remove(table, key);
+                } else {
+                    push_one(table, key, 2, tick);
+                }
+            }
+        }
+        for (uint64_t key = 0; key < CUT_ROWS; key++) {
+            bool wanted = there[key] && (full || changed[key]);
+            /* A differential cut may hold more than it must (rows that moved), never less. */
+            assert_true(wanted ? s->times[key] == 1 : s->times[key] <= (there[key] && !full));
+            assert_true(s->times[key] == 0 || s->value[key] == model[key]);
+        }
+    }
+    trmi_row_table_destroy(table);
+    assert_int_equal(account.used, 0);
+    free(s);
+}
+
+/* A few places at a time, while keys come whose homes others have: those may not move across what has been walked. */
+static void cuts_are_consistent_while_rows_move(void **state) {
+    enum { KEYS = 600, CUTS = 60 };
+    trmi_account account = {.limit = INT64_MAX};
+    trmi_row_table *table = make_at(
+        &(trm_table_options){.width = 16, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}}, &one_shard, &account);
+    saved *s = calloc(1, sizeof *s);
+    uint32_t tick = 1;
+    s->table = table;
+    for (uint32_t cut = 1; cut <= CUTS; cut++) {
+        bool there[KEYS];
+        for (; table->rows.count < KEYS / 2; tick++) {
+            push_one(table, trmi_bounded(trmi_random_u32(4, TRMI_STREAM_TEST, tick), KEYS), 1, tick);
+        }
+        for (uint64_t key = 0; key < KEYS; key++) {
+            there[key] = trmi_row_table_peek(table, key, NULL, NULL, NULL);
+        }
+        memset(s->times, 0, sizeof s->times);
+        trmi_cut_sink sink = {save, s, 0};
+        trmi_row_table_cut(table, cut, &sink);
+        while (!trmi_row_table_cut_walk(table, 1)) {
+            for (int n = 0; n < 3; n++, tick++) {
+                trmi_row_table_remove(table, trmi_bounded(trmi_random_u32(5, TRMI_STREAM_TEST, tick), KEYS));
+                push_one(table, trmi_bounded(trmi_random_u32(6, TRMI_STREAM_TEST, tick), KEYS), 1, tick);
+            }
+        }
+        for (uint64_t key = 0; key < KEYS; key++) {
+            assert_int_equal(s->times[key], there[key]);
+        }
+    }
+    trmi_row_table_destroy(table);
+    free(s);
+    (void)state;
+}
+
+static void cuts_are_consistent_while_rows_change(void **state) {
+    cut_under_fire(&one_shard, INT64_MAX);
+}
+static void cuts_are_consistent_while_rows_spill(void **state) {
+    cut_under_fire(&(trmi_row_table_place){.shards = 1, .spill_folder = "/tmp"}, 2 << 20);
+}
+
+static void removed_keys_are_listed_for_differential_files(void **state) {
+    trmi_account account = {.limit = INT64_MAX};
+    trmi_row_table *table = make_at(&(trm_table_options){.width = 3}, &one_shard, &account);
+    for (uint64_t key = 0; key < 1000; key++) {
+        push_one(table, key, 1, 1);
+    }
+    trmi_row_table_remove(table, 1); /* before the first cut nobody needs to know */
+    trmi_row_table_cut(table, 1, NULL);
+    for (uint64_t key = 10; key < 600; key++) {
+        trmi_row_table_remove(table, key);
+    }
+    uint64_t *keys;
+    int64_t count, capacity;
+    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
+    assert_int_equal(count, 590);
+    assert_int_equal(keys[0], 10);
+    trmi_account_free(&account, keys, (size_t)capacity * sizeof *keys);
+    assert_true(trmi_row_table_take_removed(table, &keys, &count, &capacity));
+    assert_int_equal(count, 0);
+    trmi_row_table_destroy(table);
+    assert_int_equal(account.used, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cuts_are_consistent_while_rows_change),
+        cmocka_unit_test(cuts_are_consistent_while_rows_move),
+        cmocka_unit_test(cuts_are_consistent_while_rows_spill),
+        cmocka_unit_test(removed_keys_are_listed_for_differential_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
