@@ -55,6 +55,7 @@ expect 2 "--data is needed" train mlp
 expect 2 "no model 'resnet51'; the nearest is resnet" train resnet51 --data synth
 expect 2 "there are: resnet18" train perceptron --data synth
 expect 2 "--resume needs --output" train mlp --data synth --resume
+expect 2 "--keep-every-hours needs --output" train mlp --data synth --keep-every-hours 1
 expect 2 "--early-stop needs evaluations" train mlp --data synth --early-stop 2 --eval-every-epochs 0
 expect 2 "10 samples" train mlp --data synth --synth-train 10 --batch-size 16
 expect 2 "the data has 10 classes, the network 5" train mlp --data synth --classes 5

@@ -96,7 +96,7 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
     static const char *const with_output[] = {"resume",             "tensorboard", "save-every-steps",
-                                              "save-every-seconds", "keep"};
+                                              "save-every-seconds", "keep",        "keep-every-hours"};
     for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
         trm_status status = need(app_given(p, with_output[i]) && o->output == NULL, with_output[i],
                                  "output", err);

@@ -226,6 +226,9 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
 
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
     const char *kind = spec->kind;
+    if ((unsigned)spec->usage > TRM_USAGE_ALL) {
+        return TRMI_FAIL(err, TRM_INVALID, "usage %d: train, test or all expected", (int)spec->usage);
+    }
     if (spec->image_size < 0 || spec->image_size > 16384) {
         return TRMI_FAIL(err, TRM_INVALID, "image size %lld: 1..16384 expected",
                          (long long)spec->image_size);

@@ -8,6 +8,8 @@
 #include "exec/lanes.h"
 #include "graph/graph_ir.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -245,6 +247,29 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
+static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
+    if (!(r->base > 0) || !isfinite(r->base)) {
+        return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
+    }
+    bool finite = isfinite(r->end) && isfinite(r->gamma) && isfinite(r->power) && isfinite(r->warmup_start);
+    if ((unsigned)r->decay > TRM_DECAY_POLYNOMIAL || !finite || r->every_steps < 0 || r->warmup_steps < 0 || r->total_steps < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "learning rate: decay %d of %d kinds, boundaries each %lld steps, warm-up of %lld, %lld in all: "
+                         "nothing below 0 or infinite is possible", (int)r->decay, TRM_DECAY_POLYNOMIAL + 1, (long long)r->every_steps,
+                         (long long)r->warmup_steps, (long long)r->total_steps);
+    }
+    return TRM_OK;
+}
+
+/* Now, not when the first checkpoint is due. */
+static trm_status check_description(const char *text, trm_error *err) {
+    json_error_t why;
+    json_t *root = text != NULL ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    bool object = json_is_object(root);
+    json_decref(root);
+    return text == NULL || object ? TRM_OK
+                                  : TRMI_FAIL(err, TRM_INVALID, "a model's description: a JSON object expected, found '%.60s'", text);
+}
+
 static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->network == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model needs a network");
@@ -255,11 +280,15 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
     if (o->evaluation_only && o->ps.client != NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
     }
-    if (!o->evaluation_only && !(o->learning_rate.base > 0)) {
-        return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0",
-                         o->learning_rate.base);
+    if ((unsigned)o->precision > TRM_PRECISION_ORIGIN || o->accumulate < 0 || o->threads < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "precision %d, %d batches a step, %d threads: of precisions there are 0 to %d, the others begin at 0",
+                         (int)o->precision, (int)o->accumulate, o->threads, TRM_PRECISION_ORIGIN);
     }
-    return TRM_OK;
+    if (o->evaluation_only) {
+        return TRM_OK;
+    }
+    TRMI_TRY(check_description(o->description, err));
+    return check_rate(&o->learning_rate, err);
 }
 
 /* The context's lists live as long as it does; the executor copies them when it is made. */

@@ -321,6 +321,18 @@ static void wrong_use_is_refused(void **state) {
     o.learning_rate.base = 0;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "learning rate");
     o = j.options;
+    o.learning_rate.decay = (trm_decay)42;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "decay 42");
+    o = j.options;
+    o.precision = (trm_precision)7;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "precision 7");
+    o = j.options;
+    o.accumulate = -1;
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "-1 batches a step");
+    o = j.options;
+    o.description = "[1]"; /* or the first checkpoint would fail */
+    CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "a JSON object expected");
+    o = j.options;
     o.loss = trm_loss_logistic; /* int labels */
     assert_int_equal(trm_model_create(&o, &model, &err), TRM_INVALID);
     CHECK_FAILS(trm_model_train(j.model, &(trm_train_options){.data = j.train}, &err), TRM_INVALID, err,
