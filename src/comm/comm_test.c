@@ -425,7 +425,9 @@ static void hurt(int size, int number, int mode) {
     trmi_job *job = NULL;
     int files = count_entries("/proc/self/fd"), shm = count_entries("/dev/shm");
     double patience = check_patience(), wait = 1.5 * patience;
-    rank_setup given = {.mode = mode, .options = {.timeout_seconds = wait, .report_seconds = wait / 3}};
+    /* on a loaded machine a rank that lives may be seconds late: nobody is to give it up where a death is waited for */
+    double limit = number == SIGKILL ? 60 : wait;
+    rank_setup given = {.mode = mode, .options = {.timeout_seconds = limit, .report_seconds = wait / 3}};
     int expected = number == SIGKILL ? TRM_PEER : TRM_TIMEOUT;
     const char *text = number == SIGKILL ? "died" : "waited ";
     CHECK_OK(trmi_job_create(size, 0, &job, &err), err);
