@@ -66,6 +66,14 @@ typedef enum trm_split {
     TRM_SPLIT_SEARCHED /* the plan's pins are kept, the rest is searched */
 } trm_split;
 
+/* Gradients of weights that are large beside what they are made from (plan/lower_joint.c) are made by all processes of a host
+ * together, each its slice, from all samples, instead of being summed over ranks: sums in another order. */
+typedef enum trm_joint {
+    TRM_JOINT_OFF,
+    TRM_JOINT_CONV, /* of convolutions */
+    TRM_JOINT_ALL   /* of fully connected layers, too */
+} trm_joint;
+
 /* The same graph on every rank of a communicator, each with its own part of the batch. Gradients are
  * reduced over the ranks while backward runs; zero is the default everywhere. Equal on all ranks. */
 enum { TRM_NORM_LOCAL = -2 }; /* of sync_batch_norm */
@@ -81,10 +89,8 @@ typedef struct trm_parallel_options {
     /* Each rank reduces, updates and publishes its slice: slots live on one rank only. The same bits. Split: where a plan
      * leaves all parameters whole; other plans say themselves what lies where. */
     bool shard_optimizer;
-    /* Processes of one host with shard_optimizer: gradients of weights that are large beside what they are made from are made
-     * by all ranks together, each its slice, from all samples, instead of being summed. Sums in another order. Has no effect
-     * with buckets other than AUTO, accumulate, lanes, arena_alloc, layerwise, split. */
-    bool joint;
+    trm_joint joint; /* has no effect without shard_optimizer, between hosts or threads, with buckets other than AUTO, accumulate,
+                        lanes, arena_alloc, layerwise, memory_bytes, a plan that cuts more than samples */
     /* Batch norm over the batches of so many neighbouring ranks together; 0 = each by itself, -1 = all. */
     int32_t sync_batch_norm; /* split: 0 or -1 all, TRM_NORM_LOCAL each rank's samples by themselves */
     bool no_broadcast; /* rank 0's parameters and states are not sent to all at creation */

@@ -269,14 +269,18 @@ int64_t app_read_batch(app_context *app) {
 }
 
 /* On one host slices of an optimiser cost less than a whole one on every rank: parameters are then there once, and
- * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. */
+ * nobody copies them. Between hosts all-gathers of the slices would come on top. The bits are the same. And gradients of late
+ * convolutions are made jointly there, with slices that were asked for or not. */
 trm_status app_settle_slices(app_context *app, trm_error *err) {
-    static const char option[] = "enable_parallel_optimizer";
+    static const char slices[] = "enable_parallel_optimizer", joint[] = "joint_gradients";
     trm_comm *comm = app_comm(app);
-    bool whole = comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
-                 !(app_splits(app) || strcmp(app_holds(app, "parallel_mode"), "data_parallel") == 0);
-    return whole || trm_context_is_set(app->context, option) ? TRM_OK
-                                                             : trm_context_set(app->context, option, "true", err);
+    if (comm == NULL || trm_comm_local_size(comm) != trm_comm_size(comm) ||
+        !(app_splits(app) || strcmp(app_holds(app, "parallel_mode"), "data_parallel") == 0)) {
+        return TRM_OK;
+    }
+    trm_status status = trm_context_is_set(app->context, slices) ? TRM_OK : trm_context_set(app->context, slices, "true", err);
+    return status != TRM_OK || trm_context_is_set(app->context, joint) ? status
+                                                                       : trm_context_set(app->context, joint, "conv", err);
 }
 
 void app_json_parallel(const app_context *app, const trm_exec *exec) {

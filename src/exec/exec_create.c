@@ -76,7 +76,6 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         /* Sums over ranks, micro-batches or lanes need them whole, and so does who takes them elsewhere. */
         .factored_gradients = !options->whole_gradients && exec->accumulate == 1 && options->lanes == 0 && !exec->env.exact && !exec->updated_elsewhere &&
                               options->arena_alloc == NULL && (exec->parallel == NULL || exec->parallel->shard != NULL),
-        .joint_ranks = trmi_joint_ranks(exec, options),
         .local_norms = options->parallel.sync_batch_norm == TRM_NORM_LOCAL,
         .shard = exec->alone,
     };
@@ -95,6 +94,8 @@ static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec
         TRMI_TRY(trmi_limit_alone(exec, graph, &plan, &exec->alone, err));
         plan.shard = exec->alone;
     }
+    plan.joint_ranks = trmi_joint_ranks(exec, options);
+    plan.joint_products = options->parallel.joint == TRM_JOINT_ALL;
     trmi_shard_report report = {.work = NULL};
     bool tells = exec->parallel != NULL && exec->parallel->shard != NULL && exec->parallel->rank == 0;
     plan.report = tells ? &report : NULL;

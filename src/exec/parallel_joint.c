@@ -9,6 +9,7 @@
  * What they make is the mean over all samples at once, so backward begins with 1/ranks (exec_scale.c), and what each rank made
  * by itself is added, not averaged. */
 #include "exec/exec.h"
+#include "exec/shard.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -17,10 +18,10 @@
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = exec->parallel;
     const trm_parallel_options *o = &options->parallel;
-    bool alike = p != NULL && p->shard == NULL && o->joint && o->shard_optimizer && o->bucket == TRM_BUCKET_AUTO &&
-                 !o->no_broadcast && o->layerwise_count == 0 && !o->exact;
+    bool alike = p != NULL && o->joint != TRM_JOINT_OFF && (p->shard != NULL ? p->shard->slices : o->shard_optimizer) && o->bucket == TRM_BUCKET_AUTO &&
+                 !o->no_broadcast && o->layerwise_count == 0 && !o->exact && o->block == 0;
     bool once = options->lanes == 0 && options->arena_alloc == NULL && options->share == NULL && exec->accumulate == 1 &&
-                !exec->updated_elsewhere;
+                !exec->updated_elsewhere && options->memory_bytes == 0;
     return alike && once && trm_comm_reaches_first(p->comm) ? p->size : 0;
 }
 

@@ -200,7 +200,8 @@ static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outco
 
 static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
-    train(&all->setup, comm, context->rank, SAMPLES / context->size, &all->of[context->rank]);
+    bool split = all->setup.options.parallel.split != TRM_SPLIT_NONE; /* every rank feeds the whole batch */
+    train(&all->setup, comm, split ? 0 : context->rank, split ? SAMPLES : SAMPLES / context->size, &all->of[context->rank]);
 }
 
 /* The outcomes of `ranks`; freed by drop. */
@@ -452,7 +453,7 @@ static void ranks_make_gradients_jointly(void **state) {
         s.options.loss_scale = (trm_loss_scale_options){.on = i % 6 == 5, .dynamic = true};
         s.options.parallel.shard_optimizer = true;
         shared *summed = play(s, n, true), *one = play_ok(s, 1);
-        s.options.parallel.joint = true;
+        s.options.parallel.joint = TRM_JOINT_ALL;
         shared *joint = play(s, n, true), *again = play(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(summed->of[r].status, summed->of[r].error);
@@ -478,7 +479,8 @@ static void joint_gradients_may_be_still(void **state) {
     setup s = momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
-    s.options.parallel.shard_optimizer = s.options.parallel.joint = true;
+    s.options.parallel.shard_optimizer = true;
+    s.options.parallel.joint = TRM_JOINT_CONV;
     for (int n = 2; n <= 3; n++) {
         shared *joint = play(s, n, true);
         CHECK_OK(joint->of[0].status, joint->of[0].error);
@@ -489,10 +491,32 @@ static void joint_gradients_may_be_still(void **state) {
     drop(one);
 }
 
+/* Where a plan cuts samples only. */
+static void split_graphs_make_gradients_jointly(void **state) {
+    setup s = momentum(NULL);
+    s.large = true;
+    shared *one = play_ok(s, 1);
+    s.options.parallel.split = TRM_SPLIT_PLANNED;
+    s.options.parallel.shard_optimizer = true;
+    s.options.parallel.joint = TRM_JOINT_ALL;
+    for (int n = 2; n <= 4; n++) {
+        shared *joint = play(s, n, true);
+        for (int r = 0; r < n; r++) {
+            CHECK_OK(joint->of[r].status, joint->of[r].error);
+        }
+        double worst = largest_difference(one, joint, n);
+        printf("%d ranks: largest difference %.2g, %lld bytes\n", n, worst, (long long)joint->of[0].info.joint_bytes);
+        assert_true(worst < 1e-5 && joint->of[0].info.joint_bytes == (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
+        drop(joint);
+    }
+    drop(one);
+}
+
 static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
     setup s = momentum(NULL);
     s.large = s.poison = true;
-    s.options.parallel.shard_optimizer = s.options.parallel.joint = true;
+    s.options.parallel.shard_optimizer = true;
+    s.options.parallel.joint = TRM_JOINT_CONV;
     s.options.parallel.sync_batch_norm = 0;
     shared *all = play(s, 3, true);
     for (int r = 0; r < 3; r++) {
@@ -705,6 +729,7 @@ int main(void) {
         cmocka_unit_test(still_gradients_do_not_travel),
         cmocka_unit_test(ranks_make_gradients_jointly),
         cmocka_unit_test(joint_gradients_may_be_still),
+        cmocka_unit_test(split_graphs_make_gradients_jointly),
         cmocka_unit_test(joint_gradients_that_are_not_finite_stop_all_ranks),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),

@@ -11,6 +11,7 @@
  * Which ones is decided by shapes alone: bits do not depend on measurements. Their steps go behind all others, so
  * that the ranks meet once; what they read has no other's bytes and lives to the end. */
 #include "plan/pass.h"
+#include "plan/sharding.h"
 
 #include "base/error.h"
 
@@ -28,7 +29,7 @@ static int32_t root_of(const trm_program *p, int32_t buffer) {
 }
 
 /* Rows of x and dy lie one behind the other, so that those of all ranks do. */
-static bool is_sum_over_rows(const trm_program *p, const trmi_step *s) {
+static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool products) {
     if (s->kind != TRMI_STEP_OP || s->inputs_count != 2 || s->inputs[0] == 0 || s->inputs[1] == 0) {
         return false;
     }
@@ -37,16 +38,17 @@ static bool is_sum_over_rows(const trm_program *p, const trmi_step *s) {
         return s->attrs->conv.groups <= 1 && a->layout == TRMI_CHANNELS_LAST && b->layout == TRMI_CHANNELS_LAST &&
                c->layout == TRMI_CHANNELS_LAST;
     }
-    return s->op_kind == TRMI_OP_MATMUL && a->shape.rank == 2 && s->attrs->matmul.transpose_a &&
+    return products && s->op_kind == TRMI_OP_MATMUL && a->shape.rank == 2 && s->attrs->matmul.transpose_a &&
            !s->attrs->matmul.transpose_b && s->attrs->matmul.columns == 0;
 }
 
-static bool is_gradient(const trm_program *p, int32_t buffer) {
+/* `axes`: over which the ranks' gradients are summed; 0 where nothing is split. */
+static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
     const trmi_buffer *b = &p->buffers[buffer];
     for (int32_t i = 0; i < p->params_count && b->arena == TRMI_ARENA_GRAD && b->dtype == TRM_FLOAT32; i++) {
         const trmi_param *param = &p->params[i];
         if (param->grad_buffer == buffer) {
-            return !param->remote && !param->table && param->grad_axes == 0;
+            return !param->remote && !param->table && param->grad_axes == axes;
         }
     }
     return false;
@@ -96,16 +98,43 @@ static bool has_seed(const trm_program *p) {
     return false;
 }
 
+/* Has every rank an equal part of each input's samples, and nothing else? Then all have the same steps: no operator moves
+ * values between ranks, so what began as samples remains samples. */
+static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
+    int64_t ranks = trmi_mesh_ranks(mesh);
+    for (int64_t i = 1; i < p->graph->ops_count; i++) {
+        if (p->graph->ops[i].kind == TRMI_OP_EXCHANGE || p->graph->ops[i].kind == TRMI_OP_ALL_REDUCE) {
+            return false;
+        }
+    }
+    for (int32_t i = 0; i < p->leaves_count; i++) {
+        const trmi_shard_leaf *leaf = &p->leaves[i];
+        bool input = leaf->value != 0 && p->graph->ops[p->graph->values[leaf->value].op].kind == TRMI_OP_INPUT;
+        for (int32_t a = 0; leaf->value != 0 && a < mesh->axes; a++) {
+            if (leaf->spread.at[a] != (input ? TRMI_SPLIT : TRMI_WHOLE)) {
+                return false;
+            }
+        }
+        if (input && leaf->global.dim[0] % ranks != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, trm_error *err) {
     int32_t joint = 0;
     p->joint_begin = p->steps_count;
     p->joint_ranks = 1;
-    if (options->joint_ranks < 2 || !options->target->joint || !p->training || !has_seed(p)) {
+    const trmi_mesh *mesh = options->shard != NULL ? &options->shard->mesh : NULL;
+    uint32_t axes = mesh != NULL ? (1u << mesh->axes) - 1 : 0;
+    if (options->joint_ranks < 2 || !options->target->joint || !p->training || !has_seed(p) ||
+        (mesh != NULL && !is_split_by_samples(p, mesh))) {
         return TRM_OK;
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
         trmi_step *s = &p->steps[i];
-        s->joint = is_sum_over_rows(p, s) && is_gradient(p, s->outputs[0]) && may_be_shared(p, s->inputs[0]) &&
+        s->joint = is_sum_over_rows(p, s, options->joint_products) && is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
                    may_be_shared(p, s->inputs[1]) && is_worth_it(p, s);
         if (s->joint) {
             p->buffers[root_of(p, s->inputs[0])].arena = TRMI_ARENA_JOINT;

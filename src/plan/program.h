@@ -167,6 +167,7 @@ typedef struct trmi_plan_options {
     bool factored_gradients; /* those of large matrices that are products of few rows stay in factors */
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     int32_t joint_ranks; /* ranks of one host that may make gradients jointly; 0 = none */
+    bool joint_products; /* those of matrix products, too */
     bool local_norms; /* split: batch norm over each rank's samples, not over all (rows and columns of images stay joined) */
     /* Split over the plan's mesh: the program of `rank`. NULL = whole. */
     const struct trmi_shard_plan *shard;

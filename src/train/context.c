@@ -288,6 +288,11 @@ static trm_status strategy_of(trm_context *c, trm_parallel_options *out, trm_err
     return TRM_OK;
 }
 
+static trm_joint joint_of(const trm_context *c) {
+    const char *word = text_of(c, TRMI_CONTEXT_JOINT_GRADIENTS);
+    return strcmp(word, "all") == 0 ? TRM_JOINT_ALL : strcmp(word, "conv") == 0 ? TRM_JOINT_CONV : TRM_JOINT_OFF;
+}
+
 trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_options *parallel,
                                int32_t *accumulate, trm_error *err) {
     int mode = mode_of(c);
@@ -302,6 +307,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm, .wire = wire_of(c), .exact = strict,
                                            .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
+                                           .joint = joint_of(c),
                                            .split = !many              ? TRM_SPLIT_NONE
                                                     : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                         : TRM_SPLIT_PLANNED};
@@ -321,7 +327,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                               .sum = !truth_of(c, TRMI_CONTEXT_GRADIENTS_MEAN),
                               .wire = wire_of(c),
                               .shard_optimizer = truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
-                              .joint = mode == TRMI_DATA_PARALLEL && truth_of(c, TRMI_CONTEXT_JOINT_GRADIENTS),
+                              .joint = mode == TRMI_DATA_PARALLEL ? joint_of(c) : TRM_JOINT_OFF,
                               .sync_batch_norm = trmi_context_norm(text_of(c, TRMI_CONTEXT_SYNC_BATCH_NORM)),
                               .no_broadcast = strcmp(trm_context_get(c, "parameter_broadcast"), "true") != 0,
                               .block = strict ? block : 0};

@@ -43,8 +43,9 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
         "gradients that travel together: by measured cost, none, by size, by number"},
     [TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER] = BOOL("enable_parallel_optimizer", NULL, "false", RANKS,
         "each rank keeps and updates a slice of the optimiser's state; same bits (split modes: where a plan leaves all parameters whole)"),
-    [TRMI_CONTEXT_JOINT_GRADIENTS] = BOOL("joint_gradients", NULL, "true", BIT(DATA_PARALLEL),
-        "with the former, on one host: weights larger than what their gradients are made of get them from all ranks' samples at once"),
+    [TRMI_CONTEXT_JOINT_GRADIENTS] = WORD("joint_gradients", NULL, "off|conv|all", "off", BIT(DATA_PARALLEL) | PLANS,
+        "with the former, on one host: gradients of weights larger than what they are made of are made from all ranks' samples at once; "
+        "conv: not of fully connected layers"),
     [TRMI_CONTEXT_PARALLEL_OPTIMIZER_THRESHOLD] = FIXED("parallel_optimizer_threshold", "0", RANKS,
         "slices are of bytes, across parameters: no parameter is too small for them",
         "parameters of fewer KB stay whole"),

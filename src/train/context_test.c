@@ -151,9 +151,11 @@ static void options_become_those_of_an_executor(void **state) {
     trm_parallel_options o = resolved(&accumulate);
     assert_true(o.comm == NULL && o.bucket == TRM_BUCKET_AUTO && o.wire == TRM_FLOAT32 && accumulate == 1);
     set("parallel_mode", "data_parallel");
-    assert_true(resolved(&accumulate).joint);
-    set("joint_gradients", "false");
-    assert_false(resolved(&accumulate).joint);
+    assert_int_equal(resolved(&accumulate).joint, TRM_JOINT_OFF);
+    set("joint_gradients", "conv");
+    assert_int_equal(resolved(&accumulate).joint, TRM_JOINT_CONV);
+    set("joint_gradients", "all");
+    assert_int_equal(resolved(&accumulate).joint, TRM_JOINT_ALL);
     trm_context_reset(context);
     set("parallel_mode", "hybrid_parallel");
     o = resolved(&accumulate);
