@@ -91,6 +91,9 @@ typedef struct trm_ps_client_options {
     /* Asked while servers are waited for: true ends a wait for one that is not there at once, for other workers' pushes
      * after five seconds, with CANCELLED. NULL = never. */
     bool (*stopped)(void *context);
+    /* Polled while servers are waited for: true = what they wait for does not come (a worker that keeps step has died);
+     * the call fails with PEER. NULL = that is found out by time */
+    bool (*lost)(void *context);
     void *context;
 } trm_ps_client_options;
 

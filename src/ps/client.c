@@ -526,6 +526,9 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
             tell_steps(client, deadline);
             return TRM_OK;
         }
+        if (status == TRM_TIMEOUT && client->options.lost != NULL && client->options.lost(client->options.context)) {
+            return TRMI_FAIL(err, TRM_PEER, "another worker has gone while this one waited for server %d", peer->number);
+        }
         if (status == TRM_TIMEOUT && gives_up(client, begin)) {
             return stopped(peer, err);
         }

@@ -10,6 +10,7 @@ void trmi_client_vanish(trm_ps_client *client) {
     trm_error ignored;
     if (client != NULL) {
         client->options.timeout_seconds = last_words_seconds;
+        client->options.lost = NULL;
         (void)!trm_ps_flush(client, &ignored);
         client->incarnation = 0;
         trm_ps_client_destroy(client);

@@ -29,6 +29,7 @@ struct trm_estimator {
     bool acts; /* as the chief, now */
     int32_t servers;
     size_t ring_bytes; /* of a worker's connections */
+    trm_comm *workers; /* hybrid: of this life; NULL = they have not met */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* that trains or evaluates now */
 };

@@ -67,7 +67,8 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         .backup_workers = s->backup_workers,
         .staleness_aware = s->staleness_aware,
         .initial = {warm == NULL ? NULL : trmi_warm_start_row, warm},
-        .worker_timeout_seconds = s->timeout_seconds / 2,
+        /* Hybrid workers go on together or not at all: no step without one that may come back. */
+        .worker_timeout_seconds = s->hybrid ? 2 * s->timeout_seconds : s->timeout_seconds / 2,
         .token = e->config.token};
     trm_status status = serve(e, &options, err);
     trmi_warm_start_close(warm);
@@ -77,6 +78,12 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
 /* ---- joining --------------------------------------------------------------------------------------- */
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
+
+/* Servers wait for all workers, and this one for servers: only the others' connections say that one has died. */
+static bool is_lost(void *estimator) {
+    const trm_estimator *e = estimator;
+    return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;
+}
 
 static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out, trm_error *err) {
     const char *addresses[1024];
@@ -98,6 +105,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .timeout_seconds = timeout,
                                            .token = e->config.token,
                                            .stopped = is_stopped,
+                                           .lost = e->strategy.hybrid ? is_lost : NULL,
                                            .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);
 }
@@ -147,6 +155,7 @@ typedef struct trainer {
 
 static void leave(trainer *t, bool comes_back) {
     atomic_store(&t->e->model, NULL);
+    t->e->workers = NULL;
     trm_model_destroy(t->model);
     trm_dataset_destroy(t->data);
     comes_back ? trmi_client_vanish(t->client) : trm_ps_client_destroy(t->client);
@@ -165,7 +174,9 @@ static trm_status meet_others(trainer *t, trm_error *err) {
     }
     const trm_join_options options = {.timeout_seconds = t->e->strategy.timeout_seconds};
     TRMI_TRY(trm_cluster_join(t->e->config.cluster, &options, &t->bootstrap, err));
-    return trm_comm_create(t->bootstrap, NULL, &t->comm, err);
+    TRMI_TRY(trm_comm_create(t->bootstrap, NULL, &t->comm, err));
+    t->e->workers = t->comm;
+    return TRM_OK;
 }
 
 /* Model and data are known before the servers are: a ring holds two messages of a batch. */
@@ -369,7 +380,8 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
                             trm_job_result *out, trm_error *err) {
     trainer t = {.e = e};
     trm_status status = run_lives(&t, spec, out, err);
-    leave(&t, false);
+    bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
+    leave(&t, e->strategy.hybrid && !over); /* no step of the others is without this worker: it is started again */
     trmi_dense_free(&t.dense);
     for (int32_t i = 0; i < t.callbacks; i++) {
         if (spec->callbacks[i].destroy != NULL) {

@@ -207,6 +207,12 @@ static trm_status follow_loss(run *r, trm_error *err) {
                : TRM_OK;
 }
 
+/* After a hybrid worker's death the dense parameters may have a batch more than the tables (train/hybrid.c). */
+static uint64_t steps_done(const run *r) {
+    return r->model->options.ps.tables_only ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step)
+                                            : trm_model_global_step(r->model);
+}
+
 /* Dense parameters where they are, then what is on servers; the step is theirs. */
 static trm_status update(run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
@@ -218,8 +224,7 @@ static trm_status update(run *r, trm_error *err) {
         return diverged(r, err); /* nobody else is to learn from it */
     }
     if (r->model->options.ps.tables_only) {
-        /* After a worker's death the dense parameters may have this batch already (train/hybrid.c). */
-        bool had = trm_exec_step(exec) > (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step);
+        bool had = trm_exec_step(exec) > steps_done(r);
         TRMI_TRY(had ? TRM_OK : trm_exec_update(exec, r->p.learning_rate, err));
         return trmi_remote_push(remote, r->p.learning_rate, err);
     }
@@ -275,7 +280,7 @@ static bool is_stopped(const run *r) {
 
 static bool must_stop(run *r) {
     int64_t limit = r->options->steps;
-    if (limit > 0 && trm_model_global_step(r->model) >= (uint64_t)limit) {
+    if (limit > 0 && steps_done(r) >= (uint64_t)limit) {
         r->finish = true;
     }
     return r->finish || is_stopped(r);
