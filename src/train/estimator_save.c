@@ -305,7 +305,8 @@ static void drain(const saver *s, double patience) {
         int32_t busy = busy_workers(s, &all_came, who, sizeof who);
         double waited = trmi_os_now() - begin;
         /* One that has never come may still be starting. */
-        if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience) {
+        bool lost = s->estimator->workers != NULL && trm_comm_health(s->estimator->workers, NULL) != TRM_OK;
+        if (busy < 0 || (busy == 0 && (all_came || waited > 10)) || waited > patience || lost) {
             return;
         }
         if (trmi_os_now() - said > 10) {
@@ -332,6 +333,7 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
     }
     TRMI_TRY(e->acts ? TRM_OK : take_up(s, p, dead_lock_seconds, err));
     drain(s, p->stopping ? 3 : e->strategy.timeout_seconds);
+    TRMI_TRY(e->workers == NULL ? TRM_OK : trm_comm_health(e->workers, err)); /* who died at the end has a batch to make again */
     if (!e->strategy.hybrid) { /* others have gone on */
         trm_exec_set_step(p->model->train.exec, trmi_remote_step(p->model->remote));
     }
