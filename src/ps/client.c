@@ -475,8 +475,8 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_peer *peer = &client->peers[s];
         trmi_message m;
-        if (peer == waited || !is_owed(client, peer)) {
-            continue;
+        if (peer == waited || peer->ordered || !is_owed(client, peer)) {
+            continue; /* or its answer to an order would be taken by nobody: it is next */
         }
         trm_status status = TRM_OK;
         while (status == TRM_OK) {
@@ -564,11 +564,13 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
     }
     trm_status status = trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
     trmi_free(data);
+    peer->ordered = status == TRM_OK;
     return status;
 }
 
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
                                   trm_error *err) {
+    peer->ordered = false;
     double deadline = trmi_client_deadline(client);
     client->order = number;
     client->order_answered = false;

@@ -29,6 +29,7 @@ typedef struct trmi_peer {
     char address[80];
     trmi_channel *channel; /* NULL = not connected */
     int64_t reconnects;
+    bool ordered;            /* an order: its answer will be waited for */
     int64_t step;            /* SYNC: that it has finished, as far as it has said */
     int64_t carried;         /* the last step it was told of through this connection, */
     uint64_t carried_pushes; /* and how many of this worker's pushes were settled */

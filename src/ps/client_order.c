@@ -229,9 +229,10 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
         TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
                                    NULL, 0, err));
-        result->cut = (uint32_t)trmi_max_i64(result->cut, client->order_note.value[1] + 1);
-        bool needs_full = client->order_note.value[2] != 0 ||
-                          (*held > 0 && client->order_note.value[1] + 1 != result->cut);
+        /* Servers that have not all the same cut: one was started again in the middle of the last one. */
+        const int64_t next = client->order_note.value[1] + 1;
+        bool needs_full = client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
+        result->cut = (uint32_t)trmi_max_i64(result->cut, next);
         result->differential = result->differential && !needs_full;
         if (!take_maximum(v, client->order_trailer,
                           client->order_trailer_bytes / sizeof(trmi_push_id))) {
@@ -305,7 +306,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     if (status == TRM_OK) {
         status = cut_all(client, &v, &r, started, &manifest, err);
     }
-    trmi_ps_note note = {.value = {TRMI_ORDER_RELEASE, status == TRM_OK, r.differential}};
+    trmi_ps_note note = {.value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
     release(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
     free(v.ids);
     trmi_text_free(&manifest);

@@ -11,7 +11,7 @@
 #include "trireme/ps.h"
 
 enum {
-    TRMI_PS_VERSION = 5, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness */
+    TRMI_PS_VERSION = 6, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness; 6: the cut that is complete */
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,

@@ -41,7 +41,7 @@ typedef enum trmi_order {
     TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
     TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
     TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
-    TRMI_ORDER_RELEASE,   /* 1: the cut is complete, 2: differential   trailer: manifest */
+    TRMI_ORDER_RELEASE,   /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
     TRMI_ORDER_BYE,       /* 1: only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,

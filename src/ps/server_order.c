@@ -360,6 +360,20 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     return ready;
 }
 
+/* All servers have written their files: the manifest says so. One that was started again since then has what it had
+ * before, from the cut before this one on: to that its next differential file would belong, and nobody else's. */
+static void complete_cut(trm_ps_server *server, trmi_request *r) {
+    const int64_t cut = r->note.value[1];
+    if (cut != 0 && cut != (int64_t)server->last_cut) {
+        TRMI_FAIL(&r->err, TRM_PEER, "server %d was started again while cut %lld was taken: it has cut %u", server->options.server,
+                  (long long)cut, server->last_cut);
+    } else if (cut != 0 && trmi_manifest_write(server, server->last_cut, r->note.value[2] != 0,
+                                               (const char *)r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL),
+                                               (size_t)r->header.extra[0], &r->err) == TRM_OK) {
+        server->last_cut_failed = false;
+    }
+}
+
 /* ---- all of them
  * ------------------------------------------------------------------------------------------ */
 
@@ -421,12 +435,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         answer = false;
         break;
     case TRMI_ORDER_RELEASE:
-        if (r->note.value[1] != 0 &&
-            trmi_manifest_write(server, server->last_cut, r->note.value[2] != 0,
-                                (const char *)r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL),
-                                (size_t)r->header.extra[0], &r->err) == TRM_OK) {
-            server->last_cut_failed = false;
-        }
+        complete_cut(server, r);
         ready = release(server);
         break;
     case TRMI_ORDER_BYE:

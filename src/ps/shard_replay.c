@@ -8,15 +8,23 @@
 /* In marks of versions that let each server form the sums of lent samples on its own. */
 enum { MARK_APART = 2 };
 
-static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes,
-                               uint32_t number, trm_error *err) {
+static bool has_table(const trmi_shard *shard, const char *name) {
+    uint32_t i = 0;
+    while (i < shard->table_count && strcmp(shard->tables[i]->name, name) != 0) {
+        i++;
+    }
+    return i < shard->table_count;
+}
+
+/* Each life that has written a log began with all tables. */
+static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t bytes, trm_error *err) {
     trmi_ps_header header;
     trmi_ps_note note;
     trm_table_options options;
     TRMI_TRY(trmi_ps_decode_header(body, bytes, &header, err));
     TRMI_TRY(trmi_ps_decode_note(body, bytes, &header, &note, &options, err));
     options.staleness = 0; /* of a job, not of its files */
-    return number < shard->table_count ? TRM_OK : trmi_shard_add_table(shard, &options, err);
+    return has_table(shard, options.name) ? TRM_OK : trmi_shard_add_table(shard, &options, err);
 }
 
 /* Hands a record to what it was written by. */
@@ -101,9 +109,9 @@ done:
 }
 
 static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
-                             uint32_t *tables, int64_t *pushes, trm_error *err) {
+                             int64_t *pushes, trm_error *err) {
     if (head->kind == TRMI_RECORD_TABLE) {
-        return replay_table(shard, body, head->body_bytes, (*tables)++, err);
+        return replay_table(shard, body, head->body_bytes, err);
     }
     bool applied = false;
     trm_status status = head->kind >= TRMI_RECORD_PUSH && head->kind <= TRMI_RECORD_STEP
@@ -142,7 +150,6 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
     trmi_mapping map;
     TRMI_TRY(trmi_os_map(path, &map, err));
     trm_status status = TRM_OK;
-    uint32_t tables = 0;
     *valid_bytes = 0;
     for (size_t at = 0; at + sizeof(trmi_record_head) <= map.bytes && status == TRM_OK;) {
         trmi_record_head head;
@@ -158,7 +165,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
         if (XXH3_64bits_digest(&state) != head.digest) {
             break;
         }
-        status = replay_one(shard, &head, body, &tables, pushes, err);
+        status = replay_one(shard, &head, body, pushes, err);
         if (status != TRM_OK) {
             trmi_error_append(err, " (%s, offset %zu)", path, at);
         }
