@@ -4,7 +4,8 @@
 usage: ps_kills.py [--trireme build/release/trireme] [--mode sync|async|staleness=K] [--roles "worker 1,ps 0,..."] [--phases start,...]
        [--train 20000] [--epochs 2] [--ps 1] [--limit 60] [--lend auto|always] [--calm 1; asynchronous 4] [--hybrid]
 worker 0 is the chief. A line for each: role, phase, AUC beside that of a run that nobody disturbed (0.0005 at most apart), how
-often rows of dense variables were updated (each push once), seconds, and what was left behind (processes, shared memory).
+often rows of dense variables were updated (each push once), seconds, what was left behind (processes, shared memory), and with what
+other roles failed.
 Synchronous jobs must give the undisturbed numbers. Asynchronous ones differ by the order of pushes, disturbed or not, and
 with --lend always synchronous ones do by who has samples in a step, and so in how many steps there are: several
 are left alone first, and the AUC must lie within 0.0005 of their range. Give those more data (--train 100000 --epochs 3).
@@ -119,6 +120,10 @@ class Job:
             return (evaluations[-1]["auc"], self.row_updates("embedding.weight"), self.row_updates("wide.weight")), ""
         return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
 
+    def failures(self):
+        """Roles that ended with an error, which nobody wanted: started again, they do not show in the numbers of most jobs."""
+        return [e.get("message", "") for e in events(self.log) if e.get("event") == "error"]
+
     def row_updates(self, table):
         """Of all rows together; -1 where that cannot be read."""
         told = subprocess.run([self.args.trireme, "ps", "inspect", self.output + "/ps", "--table", table, "--top", "1"], capture_output=True, text=True)
@@ -165,12 +170,14 @@ def main():
                 found, why = job.finish()
                 left = [f"process {pid}" for pid in processes(job.output)[1]] + sorted(set(rings()) - shared)
                 good = found is not None and low - 0.0005 <= found[0] <= high + 0.0005 and not left
-                good = good and killed is not None and (found[1] == found[2] if lent else found[1:] == wanted)
+                failures = job.failures()
+                good = good and not failures and killed is not None and (found[1] == found[2] if lent else found[1:] == wanted)
                 failed += not good
                 seen = why if found is None else f"auc {found[0]:.6f} ({found[0] - sum(calm) / len(calm):+.6f}), {found[1]} to {found[2]} updates"
                 when = "over before" if killed is None else f"killed after {killed:4.1f} s"
                 print(f"{role:12} {phase:11} {when:18} {seen}, {time.time() - job.begin:4.1f} s"
-                      f"{', left: ' + ', '.join(left) if left else ''}{'' if good else '   WRONG'}", flush=True)
+                      f"{', left: ' + ', '.join(left) if left else ''}{', failed: ' + '; '.join(failures) if failures else ''}"
+                      f"{'' if good else '   WRONG'}", flush=True)
     sys.exit(1 if failed else 0)
 
 
