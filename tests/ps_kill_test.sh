@@ -11,6 +11,13 @@ updates=$((samples / batch * epochs))
 
 dies() {
     local p
+    if [ "$1" = obstacle ]; then
+        until [ -d run/ps ] || ! kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
+        touch run/ps/cut-000003
+        until grep -q '"event":"error"' job.json || ! kill -0 "$pid" 2> /dev/null; do sleep 0.02; done
+        rm -rf run/ps/cut-000003
+        return 0
+    fi
     p=$(process "$work/run" "$1")
     [ -n "$p" ] && kill -9 "$p" && echo "killed $1 after $(find "$work/run" -name 'ckpt-*' 2> /dev/null | grep -c .) checkpoints" && return
     return 1
@@ -49,6 +56,16 @@ END
 
 job async 2 $updates 'worker 1' 'ps 0' 'worker 0' 'evaluator 0' 'ps 1'
 job sync 1 $((updates / 2)) 'worker 0' 'ps 0' 'worker 1' 'evaluator 0'
+
+# A chief that fails at a checkpoint, here because a file is where the folder of its third cut belongs, is waited for like one that was killed.
+last_loss() { grep '"event":"eval"' job.json | tail -n 1 | grep -o '"loss":[^,]*'; }
+rm -rf run
+PAUSE=0 job sync 1 $((updates / 2))
+calm=$(last_loss)
+PAUSE=0 job sync 1 $((updates / 2)) obstacle
+[ -n "$calm" ] && [ "$calm" = "$(last_loss)" ] || fail "a chief that failed: $(last_loss) instead of $calm"
+grep -q '"event":"error"' job.json || fail "the chief did not fail"
+
 if [ -n "${PS_KILL_LONG:-}" ]; then
     for pause in 0.2 0.5 1.1 1.7; do
         PAUSE=$pause

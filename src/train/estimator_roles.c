@@ -381,7 +381,7 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trainer t = {.e = e};
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-    leave(&t, e->strategy.hybrid && !over); /* no step of the others is without this worker: it is started again */
+    leave(&t, (e->strategy.hybrid || e->strategy.mode == TRM_PS_SYNC) && !over); /* no step is without it: it is started again */
     trmi_dense_free(&t.dense);
     for (int32_t i = 0; i < t.callbacks; i++) {
         if (spec->callbacks[i].destroy != NULL) {
