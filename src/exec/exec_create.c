@@ -130,11 +130,7 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
     }
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
-        int32_t root = i;
-        while (p->buffers[root].alias_of != 0) {
-            root = p->buffers[root].alias_of;
-        }
-        b->offset = p->buffers[root].offset;
+        b->offset = p->buffers[trmi_buffer_root(p, i)].offset;
     }
     return TRM_OK;
 }

@@ -18,17 +18,6 @@ static void write_seed(const trm_exec *exec) {
     trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
 }
 
-static void find_seed(trm_exec *exec) {
-    const trm_program *p = exec->program;
-    for (int32_t i = 1; i < p->buffers_count && exec->seed == NULL; i++) {
-        const trmi_buffer *b = &p->buffers[i];
-        if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0 && b->dtype == TRM_FLOAT32) {
-            const trmi_op *op = &p->graph->ops[p->graph->values[b->value].op];
-            exec->seed = op->attrs.constant.seed ? (float *)(exec->env.arena[b->arena] + b->offset) : NULL;
-        }
-    }
-}
-
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options, trm_error *err) {
     const trm_program *p = exec->program;
     bool mean = p->joint_ranks > 1 && !exec->parallel->options.sum;
@@ -44,10 +33,11 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
     if (exec->scaling) {
         TRMI_TRY(trmi_loss_scale_start(&exec->scale, options, err));
     }
-    find_seed(exec);
-    if (exec->seed == NULL) {
+    int32_t seed = trmi_seed_buffer(p);
+    if (seed == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs a loss in float32");
     }
+    exec->seed = (float *)(exec->env.arena[TRMI_ARENA_CONSTANT] + p->buffers[seed].offset);
     write_seed(exec);
     return TRM_OK;
 }

@@ -143,6 +143,8 @@ void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err
  * Until then the others that may get it have none. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
+/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as exposed communication. */
+trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
 /* Is a parameter's gradient made by all ranks together? */

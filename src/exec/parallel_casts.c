@@ -10,6 +10,7 @@
  * step. The kernels and what they read are the same, so the bits are. */
 #include "exec/exec.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
@@ -38,15 +39,13 @@ static bool is_cast_of_parameter(const trm_program *p, const trmi_step *s) {
            !has_alias(p, s->outputs[0]);
 }
 
-static int64_t aligned(int64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
-
 int64_t trmi_parallel_casts_bytes(const trm_program *p) {
     int64_t page = (int64_t)trmi_map_resident(1), pages = (p->arena_bytes[TRMI_ARENA_ACTIVATION] + page - 1) / page, casts = 0, left = 0;
     bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
     for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
         if (is_cast_of_parameter(p, &p->steps[i])) {
             moves[p->steps[i].outputs[0]] = true;
-            casts += aligned(p->buffers[p->steps[i].outputs[0]].bytes);
+            casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, ALIGNMENT);
         }
     }
     for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
@@ -92,7 +91,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
         ranks->casts_count++;
         to->arena = TRMI_ARENA_CAST;
         to->offset = bytes;
-        bytes += aligned(to->bytes);
+        bytes += trmi_round_up(to->bytes, ALIGNMENT);
     }
     p->arena_bytes[TRMI_ARENA_CAST] = bytes;
     return TRM_OK;
@@ -129,10 +128,7 @@ trm_status trmi_parallel_run_casts(trm_exec *exec, trm_error *err) {
             TRMI_TRY(exec->kernels[i].run(&exec->kernels[i], &exec->env, err));
         }
     }
-    const trm_collective meet = {.kind = TRM_BARRIER, .tag = "casts of parameters"};
-    double begin = trmi_os_now();
-    TRMI_TRY(trm_comm_run(p->comm, &meet, err));
-    p->exposed_seconds += trmi_os_now() - begin;
+    TRMI_TRY(trmi_parallel_meet(p, "casts of parameters", err));
     p->casts_fresh = !p->parameters_handed_out; /* a rank alone may know that */
     return TRM_OK;
 }

@@ -13,7 +13,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/os.h"
 
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = exec->parallel;
@@ -69,21 +68,13 @@ trm_status trmi_joint_bind(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status meet(trmi_parallel *p, const char *what, trm_error *err) {
-    const trm_collective op = {.kind = TRM_BARRIER, .tag = what};
-    double begin = trmi_os_now();
-    trm_status status = trm_comm_run(p->comm, &op, err);
-    p->exposed_seconds += trmi_os_now() - begin;
-    return status;
-}
-
 trm_status trmi_joint_begin_step(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (!p->joint_read) { /* the last update's end was such a meeting, where there was one */
         return TRM_OK;
     }
     p->joint_read = false;
-    return meet(p, "the next step", err);
+    return trmi_parallel_meet(p, "the next step", err);
 }
 
 trm_status trmi_joint_run(trm_exec *exec, trm_error *err) {
@@ -91,7 +82,7 @@ trm_status trmi_joint_run(trm_exec *exec, trm_error *err) {
     if (p->joint_begin == p->steps_count) {
         return TRM_OK;
     }
-    TRMI_TRY(meet(exec->parallel, "gradients of all ranks", err));
+    TRMI_TRY(trmi_parallel_meet(exec->parallel, "gradients of all ranks", err));
     exec->parallel->joint_read = true;
     return trmi_exec_run(exec, p->joint_begin, p->steps_count, err);
 }

@@ -219,24 +219,20 @@ trm_status trmi_parallel_any(trmi_parallel *p, bool *flag, trm_error *err) {
     return TRM_OK;
 }
 
-/* With a name, for who reports that it lasts. Nobody needs the old parameters any more when the first slice is written, where
- * all have one copy of them: norms were exchanged before (trmi_parallel_exchange). */
-static trm_status meet(const trmi_parallel *p, trm_error *err) {
-    const trm_collective op = {.kind = TRM_BARRIER, .tag = "parameters"};
-    return trm_comm_run(p->comm, &op, err);
-}
-
+/* Where all have one copy of the parameters nobody needs the old ones any more when the first slice is written: norms were
+ * exchanged before (trmi_parallel_exchange). */
 trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     if (p == NULL || !p->options.shard_optimizer) {
         return TRM_OK;
     }
-    double begin = trmi_os_now();
     if (p->common) {
-        TRMI_TRY(meet(p, err));
+        TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
         p->joint_read = false;
+        return trmi_parallel_run_casts(exec, err);
     }
-    for (int32_t i = 0; i < p->ranges_count && !p->common; i++) {
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < p->ranges_count; i++) {
         trmi_range *range = &p->ranges[i];
         const trm_collective op = {.kind = TRM_ALLGATHERV,
                                    .recv = (float *)exec->env.arena[TRMI_ARENA_PARAM] + range->begin,
@@ -244,5 +240,5 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
     }
     p->exposed_seconds += trmi_os_now() - begin;
-    return p->common ? trmi_parallel_run_casts(exec, err) : TRM_OK;
+    return TRM_OK;
 }

@@ -1,8 +1,9 @@
-/* Small questions and small changes that need no other rank. */
+/* Small questions and changes that need no other rank, and the ranks' meeting. */
 #include "exec/exec.h"
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <string.h>
 
@@ -27,6 +28,14 @@ bool trmi_parallel_may_share(const trm_exec *exec) {
 
 bool trmi_parallel_waits_for_first(const trm_exec *exec) {
     return trmi_parallel_may_share(exec) && exec->parallel->rank != 0;
+}
+
+trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err) {
+    const trm_collective op = {.kind = TRM_BARRIER, .tag = what};
+    double begin = trmi_os_now();
+    trm_status status = trm_comm_run(p->comm, &op, err);
+    p->exposed_seconds += trmi_os_now() - begin;
+    return status;
 }
 
 void trmi_parallel_parameters_changed(trm_exec *exec) {

@@ -21,13 +21,6 @@
 /* Bytes of dW from which it is worth it; how many times those of x and dy; x and dy of all ranks are one tensor. */
 enum { LEAST = 1 << 18, TIMES = 2, LINE = 64 };
 
-static int32_t root_of(const trm_program *p, int32_t buffer) {
-    while (p->buffers[buffer].alias_of != 0) {
-        buffer = p->buffers[buffer].alias_of;
-    }
-    return buffer;
-}
-
 /* Rows of x and dy lie one behind the other, so that those of all ranks do. */
 static bool is_sum_over_rows(const trm_program *p, const trmi_step *s, bool products) {
     if (s->kind != TRMI_STEP_OP || s->inputs_count != 2 || s->inputs[0] == 0 || s->inputs[1] == 0) {
@@ -55,7 +48,7 @@ static bool is_gradient(const trm_program *p, int32_t buffer, uint32_t axes) {
 }
 
 static bool may_be_shared(const trm_program *p, int32_t buffer) {
-    const trmi_buffer *b = &p->buffers[buffer], *root = &p->buffers[root_of(p, buffer)];
+    const trmi_buffer *b = &p->buffers[buffer], *root = &p->buffers[trmi_buffer_root(p, buffer)];
     bool known = b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
     bool placed = root->arena == TRMI_ARENA_ACTIVATION || root->arena == TRMI_ARENA_JOINT;
     return known && placed && root->bytes == b->bytes && b->bytes % LINE == 0;
@@ -85,17 +78,6 @@ static trm_status move_behind(trm_program *p, int32_t joint, trm_error *err) {
     p->joint_begin = kept;
     free(last);
     return TRM_OK;
-}
-
-/* Is there a number that backward begins with? The mean over ranks is made there. */
-static bool has_seed(const trm_program *p) {
-    for (int32_t i = 1; i < p->buffers_count; i++) {
-        const trmi_op *op = &p->graph->ops[p->graph->values[p->buffers[i].value].op];
-        if (p->buffers[i].arena == TRMI_ARENA_CONSTANT && p->buffers[i].dtype == TRM_FLOAT32 && op->attrs.constant.seed) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Has every rank an equal part of each input's samples, and nothing else? Then all have the same steps: no operator moves
@@ -128,7 +110,7 @@ trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, tr
     p->joint_ranks = 1;
     const trmi_mesh *mesh = options->shard != NULL ? &options->shard->mesh : NULL;
     uint32_t axes = mesh != NULL ? (1u << mesh->axes) - 1 : 0;
-    if (options->joint_ranks < 2 || !options->target->joint || !p->training || !has_seed(p) ||
+    if (options->joint_ranks < 2 || !options->target->joint || !p->training || trmi_seed_buffer(p) == 0 ||
         (mesh != NULL && !is_split_by_samples(p, mesh))) {
         return TRM_OK;
     }
@@ -137,8 +119,8 @@ trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, tr
         s->joint = is_sum_over_rows(p, s, options->joint_products) && is_gradient(p, s->outputs[0], axes) && may_be_shared(p, s->inputs[0]) &&
                    may_be_shared(p, s->inputs[1]) && is_worth_it(p, s);
         if (s->joint) {
-            p->buffers[root_of(p, s->inputs[0])].arena = TRMI_ARENA_JOINT;
-            p->buffers[root_of(p, s->inputs[1])].arena = TRMI_ARENA_JOINT;
+            p->buffers[trmi_buffer_root(p, s->inputs[0])].arena = TRMI_ARENA_JOINT;
+            p->buffers[trmi_buffer_root(p, s->inputs[1])].arena = TRMI_ARENA_JOINT;
             joint++;
         }
     }

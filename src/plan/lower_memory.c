@@ -16,20 +16,13 @@
 
 enum { ALIGNMENT = 64 };
 
-static int32_t root_of(const trm_program *p, int32_t buffer) {
-    while (p->buffers[buffer].alias_of != 0) {
-        buffer = p->buffers[buffer].alias_of;
-    }
-    return buffer;
-}
-
 /* ---- liveness ----------------------------------------------------------------------------------- */
 
 static void touch(trm_program *p, int32_t buffer, int32_t step) {
     if (buffer == 0) {
         return;
     }
-    trmi_buffer *b = &p->buffers[root_of(p, buffer)];
+    trmi_buffer *b = &p->buffers[trmi_buffer_root(p, buffer)];
     b->last_step = step > b->last_step ? step : b->last_step;
     b->first_step = step < b->first_step ? step : b->first_step;
 }
@@ -71,12 +64,12 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
         }
         trmi_buffer *out = &p->buffers[step->outputs[0]];
         for (int32_t i = 0; i < step->inputs_count; i++) {
-            int32_t root = step->inputs[i] == 0 ? 0 : root_of(p, step->inputs[i]);
+            int32_t root = step->inputs[i] == 0 ? 0 : trmi_buffer_root(p, step->inputs[i]);
             const trmi_buffer *in = &p->buffers[root];
             bool dies = root != 0 && in->last_step == s && in->arena == TRMI_ARENA_ACTIVATION;
             /* Read twice by this step: the second read would see the output. */
             for (int32_t j = 0; j < step->inputs_count && dies; j++) {
-                dies = j == i || step->inputs[j] == 0 || root_of(p, step->inputs[j]) != root;
+                dies = j == i || step->inputs[j] == 0 || trmi_buffer_root(p, step->inputs[j]) != root;
             }
             if (dies && out->alias_of == 0 && out->arena == TRMI_ARENA_ACTIVATION &&
                 in->bytes == out->bytes &&
@@ -211,7 +204,7 @@ static void resolve_aliases(trm_program *p) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         trmi_buffer *b = &p->buffers[i];
         if (b->alias_of != 0) {
-            const trmi_buffer *root = &p->buffers[root_of(p, i)];
+            const trmi_buffer *root = &p->buffers[trmi_buffer_root(p, i)];
             b->arena = root->arena;
             b->offset = root->offset;
             b->first_step = root->first_step;

@@ -156,6 +156,11 @@ typedef struct trmi_target {
 int64_t trmi_layout_bytes(trm_dtype dtype, const trm_shape *shape, trmi_layout layout, bool weights);
 const char *trmi_layout_name(trmi_layout layout);
 
+/* The buffer whose bytes this one has: itself, or the last of its aliases. */
+int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
+/* The number that backward begins with, where a loss scale and a mean over ranks are written; 0: there is none. */
+int32_t trmi_seed_buffer(const trm_program *program);
+
 typedef struct trmi_plan_options {
     const trmi_target *target; /* NULL = the plain target of the reference back-end */
     trm_node loss;             /* its gradients are wanted when the graph trains; else TRM_NO_NODE */
