@@ -11,6 +11,7 @@ for what in "allreduce fp16 mean" "reduce int64 prod" "reducescatter bf16 max" "
     "$trireme" bench comm -n 2 --op "$1" --dtype "$2" --redop "$3" --sizes 6K --json > comm.json || fail "bench comm $what"
     grep -q "\"op\":\"$1\",\"dtype\":\"$2\",\"redop\":\"$redop\".*\"wrong\":0" comm.json || fail "bench comm $what: $(cat comm.json)"
 done
+expect 0 "--redop has no effect here: it is for --op allreduce, reduce and reducescatter" bench comm -n 2 --op broadcast --redop max --sizes 4
 # vectors in blocks have at least an element a rank
 expect 0 '"bytes":8,' bench comm -n 2 --op allgather --sizes 4 --json
 # a missed gate is 1, as the ranks say it (run, the launcher, says 2 for any failing child); wrong use stays 2

@@ -167,6 +167,8 @@ trm_precision app_precision(const app_options *o);
 
 /* Warns of each flag that was given and that this model, optimiser, schedule or data does not look at. */
 void app_tell_idle_flags(const app_context *app, const char *model);
+/* The same of flags about ranks, after app_join. */
+void app_tell_idle_rank_flags(const app_context *app);
 
 /* ---- recommendation models (click.c) ---------------------------------------------------------------- */
 

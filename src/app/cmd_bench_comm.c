@@ -44,15 +44,17 @@ static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     return TRM_OK;
 }
 
+static bool reduces(const app_options *o) {
+    return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 || strcmp(o->op, "reducescatter") == 0;
+}
+
 static void tell(const app_context *app, const trm_comm_bench_result *r) {
     if (app_rank(app) != 0) {
         return;
     }
-    bool reduces = strcmp(app->o.op, "allreduce") == 0 || strcmp(app->o.op, "reduce") == 0 ||
-                   strcmp(app->o.op, "reducescatter") == 0;
     bool rooted = strcmp(app->o.op, "broadcast") == 0 || strcmp(app->o.op, "reduce") == 0 ||
                   strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
-    const char *redop = reduces ? app->o.redop : "none";
+    const char *redop = reduces(&app->o) ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
     app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f\n", (long long)r->bytes,
             (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
@@ -114,6 +116,9 @@ static trm_status measure(app_context *app, trm_error *err) {
         options.reduce = strcmp(trm_reduce_name(REDOPS[i]), app->o.redop) == 0 ? REDOPS[i] : options.reduce;
     }
     if (app_rank(app) == 0) {
+        if (app_given(&app->parsed, "redop") && !reduces(&app->o)) {
+            app_warn("--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
+        }
         /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then the bound's */
         app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s\n%12s %12s %6s %6s %4s %10s %9s %9s %8s\n", "size", "count", "type",
                 "redop", "root", "time", "algbw", "busbw", "#wrong", "of bound", "(B)", "(elements)", "", "", "", "(us)",

@@ -209,6 +209,7 @@ static trm_status prepare(job *j, trm_error *err) {
         return status;
     }
     keep_choices(j->app);
+    app_tell_idle_rank_flags(j->app);
     if ((status = app_make_model(j->app, j->name, j->train, false, &j->network, &j->model, err)) != TRM_OK ||
         (status = restore(j, err)) != TRM_OK) {
         return status;

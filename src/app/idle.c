@@ -58,6 +58,13 @@ static void tell_of_model(const app_context *app, const char *model) {
     }
 }
 
+void app_tell_idle_rank_flags(const app_context *app) {
+    static const char *const of_ranks[] = {"reduce", "wire", "bucket", "shard-optimizer", "sync-batch-norm", "layerwise"};
+    for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
+        tell(app, of_ranks[i], "several ranks (-n)");
+    }
+}
+
 void app_tell_idle_flags(const app_context *app, const char *model) {
     const app_options *o = &app->o;
     tell_of_training(app);

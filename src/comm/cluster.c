@@ -292,6 +292,7 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
         info->rendezvous = trmi_arena_printf(
             &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",
             (unsigned)geteuid(), k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]);
+        cluster->by_file = cluster->table != NULL;
     } else if (claim->port != 0) {
         bool six = strchr(claim->address, ':') != NULL;
         info->rendezvous = trmi_arena_printf(&cluster->arena, "%s%s%s:%d", six ? "[" : "",

@@ -54,6 +54,7 @@ struct trm_cluster {
     char algorithm[TRMI_ALGORITHM_BYTES]; /* HCCL_ALGO, checked; "" without */
     const char **rank_hosts;  /* [size], or NULL */
     uint8_t key[32];          /* hash of the job's key: peers of another job are told apart */
+    bool by_file;             /* the rank table's file is what its ranks meet by */
     const char *warnings[8];
     int32_t warning_count;
 };

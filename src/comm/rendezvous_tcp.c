@@ -279,6 +279,7 @@ static trm_status prepare(const trm_cluster *cluster, const trm_join_options *op
                          info->source, info->rank, info->size);
     }
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
+    join->hint = cluster->by_file ? "; they meet by the rank table's file, a copy of it is another job's" : "";
     trm_cluster_digest(cluster, join->hello.digest);
     memcpy(join->hello.key, cluster->key, 32);
     if (info->token_file != NULL) {

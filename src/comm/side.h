@@ -79,6 +79,7 @@ typedef struct trmi_join {
     bool has_token;
     uint8_t token[32];
     trm_join_options options;
+    const char *hint; /* said behind who is missing, or "" */
 } trmi_join;
 
 /* side_root.c / side_peer.c: meet. Fill side->links, peers, base.rank, secret.

@@ -178,8 +178,8 @@ static trm_status be_welcomed(trmi_side *side, trmi_join *join, trmi_link *link,
         }
         if (now - said >= say_seconds) {
             said = now;
-            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s at %s for the other ranks",
-                     join->hello.rank, now - start, join->place.text);
+            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s at %s for the other ranks%s",
+                     join->hello.rank, now - start, join->place.text, join->hint);
         }
     }
 }
@@ -235,8 +235,8 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
         }
         if (now - said >= say_seconds) {
             said = now;
-            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s for rank 0: %s",
-                     join->hello.rank, now - start, why.message);
+            trmi_log(TRM_LOG_WARN, "comm", "rank %d waited %.0f s for rank 0: %s%s",
+                     join->hello.rank, now - start, why.message, join->hint);
         }
         nanosleep(&(struct timespec){.tv_nsec = (long)(pause * 1e9)}, NULL);
         pause = pause < 0.2 ? pause * 1.5 : 0.2;

@@ -372,7 +372,7 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
         if (now - said >= say_seconds) {
             said = now;
             say_missing(form, now - start, text, sizeof text);
-            trmi_log(TRM_LOG_WARN, "comm", "rendezvous: %s", text);
+            trmi_log(TRM_LOG_WARN, "comm", "rendezvous: %s%s", text, form->join->hint);
         }
     }
     return TRM_OK;

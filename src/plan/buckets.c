@@ -127,6 +127,10 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              "gradient buckets: index %d at place %d; indices start at 1 and ascend",
                              indices[i], i);
         }
+        if (indices[i] > items_count) {
+            return TRMI_FAIL(err, TRM_INVALID, "gradient buckets: a cut before gradient %d, but there are %d: 1 to %d expected",
+                             indices[i], items_count, items_count - 1);
+        }
     }
     *count = cut_greedily(items, items_count, 0, indices_count > 0 ? indices : none, indices_count, out);
     return TRM_OK;

@@ -34,8 +34,8 @@ int32_t trmi_buckets_optimal(const trmi_bucket_item *items, int32_t items_count,
 /* A bucket ends once it holds `limit_bytes` or more; 0 = every item by itself. */
 int32_t trmi_buckets_fixed(const trmi_bucket_item *items, int32_t items_count, int64_t limit_bytes,
                            trmi_bucket *out);
-/* MindSpore's all_reduce_fusion_config: [20, 35] makes items 0-19, 20-34 and the rest. Indices
- * beyond the items have no effect.   error  INVALID: not ascending, or below 1 */
+/* MindSpore's all_reduce_fusion_config: [20, 35] makes items 0-19, 20-34 and the rest.
+ *   error  INVALID: not ascending, below 1, or beyond the items (their number, as the end of the last, is none) */
 trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err);

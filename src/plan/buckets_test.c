@@ -98,7 +98,7 @@ static void fixed_and_listed_cuts(void **state) {
     assert_int_equal(count, 3);
     assert_int_equal(out[0].count, 2);
     assert_int_equal(trmi_buckets_fixed(items, 6, 0, out), 5);
-    CHECK_OK(trmi_buckets_list(items, 6, (int32_t[]){1, 5, 40}, 3, out, &count, &err), err);
+    CHECK_OK(trmi_buckets_list(items, 6, (int32_t[]){1, 5, 6}, 3, out, &count, &err), err);
     covers_every_item_once(items, 6, out, count);
     assert_int_equal(count, 4);
     assert_int_equal(out[1].first, 1);
@@ -107,6 +107,7 @@ static void fixed_and_listed_cuts(void **state) {
     assert_int_equal(count, 2);
     assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){3, 3}, 2, out, &count, &err), TRM_INVALID);
     assert_int_equal(trmi_buckets_list(items, 6, (int32_t[]){0}, 1, out, &count, &err), TRM_INVALID);
+    CHECK_FAILS(trmi_buckets_list(items, 6, (int32_t[]){1, 7}, 2, out, &count, &err), TRM_INVALID, err, "there are 6");
 }
 
 int main(void) {
