@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
                                int32_t *table, trm_error *err) {
@@ -242,6 +243,25 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
     return TRM_OK;
 }
 
+/* A server may still be busy with a cut whose asker has gone or given up. Until it is not, all may go on. */
+static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v, uint32_t *held,
+                                  trm_error *err) {
+    const trm_ps_checkpoint_result wanted = *result;
+    const double deadline = trmi_client_deadline(client);
+    for (;;) {
+        trm_status status = hold_all(client, result, v, held, err);
+        if (status != TRM_TIMEOUT || trmi_os_now() >= deadline) {
+            return status;
+        }
+        const trmi_ps_note nothing = {.value = {TRMI_ORDER_RELEASE}};
+        release(client, *held, &nothing, NULL, &status, NULL);
+        *result = wanted;
+        *held = 0;
+        v->count = 0;
+        usleep(20000);
+    }
+}
+
 static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
                            trm_ps_checkpoint_result *result) {
     for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_cut_file); i++) {
@@ -301,7 +321,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     trmi_text manifest = {0};
     uint32_t held = 0;
     double started = trmi_os_now();
-    trm_status status = hold_all(client, &r, &v, &held, err);
+    trm_status status = hold_when_ready(client, &r, &v, &held, err);
     status = status == TRM_OK ? carry_steps(client, err) : status;
     if (status == TRM_OK) {
         status = cut_all(client, &v, &r, started, &manifest, err);

@@ -5,8 +5,10 @@
 #include "base/os.h"
 #include "ps/client.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WIDTH = 4, KEYS = 200, BATCH = 60 };
@@ -217,6 +219,33 @@ static void who_dies_as_a_cut_is_complete_goes_on(void **state) {
     }
 }
 
+/* A server died while it wrote its first manifest, which has another name until it is whole: the logs have everything. */
+static void a_manifest_that_is_not_whole_is_none(void **state) {
+    char path[128], part[256];
+    static job j;
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    trm_error err;
+    snprintf(path, sizeof path, "%s/part", folder);
+    j = (job){.options = {.servers = 1, .shards = 2, .folder = path, .log_pushes = true}};
+    start(&j);
+    join(&j, 0, NULL);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.client, &err), err);
+    look(&j, expected);
+    leave(&j);
+    stop(&j);
+    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.77", path);
+    CHECK_OK(trmi_os_replace_file(NULL, part, "{", 1, &err), err);
+    start(&j);
+    assert_int_equal(j.server[0]->table_count, 1);
+    join(&j, 0, NULL);
+    look(&j, rows);
+    assert_memory_equal(rows, expected, sizeof rows);
+    check_checkpoint(&j, false);
+    leave(&j);
+    stop(&j);
+}
+
 static void *stand_still(void *context) {
     trm_ps_server *server = context;
     pthread_mutex_lock(&server->mutex);
@@ -256,10 +285,55 @@ static void a_slow_cut_is_waited_for(void **state) {
     stop(&j);
 }
 
+/* Something reads what a shard writes into a pipe, but not at once. */
+static void *read_late(void *context) {
+    char bytes[4096];
+    usleep(300000);
+    int fd = open(context, O_RDONLY);
+    while (fd >= 0 && read(fd, bytes, sizeof bytes) > 0) {
+    }
+    close(fd);
+    return NULL;
+}
+
+/* The chief has given a checkpoint up, or died in one, and a server is still busy with it: the next one waits. */
+static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
+    char path[128], pipe[256];
+    static job j, next;
+    trm_error err;
+    trm_ps_checkpoint_result result;
+    pthread_t reader;
+    const trmi_ps_note hold = {.value = {TRMI_ORDER_HOLD}};
+    snprintf(path, sizeof path, "%s/pipe", folder);
+    snprintf(pipe, sizeof pipe, "%s/cut-000001", path);
+    CHECK_OK(trmi_os_make_dirs(NULL, pipe, &err), err);
+    snprintf(pipe, sizeof pipe, "%s/cut-000001/server-1-shard-1.full.tmp", path);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    j = (job){.options = {.servers = 2, .shards = 2, .folder = path}};
+    start(&j);
+    join(&j, 1, NULL);
+    take_steps(&j);
+    CHECK_FAILS(trm_ps_checkpoint(j.client, false, &result, &err), TRM_TIMEOUT, err, "no answer from server 1");
+    assert_int_equal(pthread_create(&reader, NULL, read_late, pipe), 0);
+    j.client->options.timeout_seconds = 60;
+    check_checkpoint(&j, false);
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    take_steps(&j);
+    CHECK_OK(trmi_client_order(j.client, &j.client->peers[1], TRMI_PS_CONTROL, &hold, NULL, NULL, 0, &err), err);
+    leave(&j);
+    next = (job){.options = j.options, .server = {j.server[0], j.server[1]}};
+    join(&next, 60, NULL);
+    check_checkpoint(&next, true);
+    leave(&next);
+    stop(&j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_as_a_cut_is_complete_goes_on),
+        cmocka_unit_test(a_manifest_that_is_not_whole_is_none),
         cmocka_unit_test(a_slow_cut_is_waited_for),
+        cmocka_unit_test(a_cut_that_nobody_waits_for_is_let_end),
     };
     return cmocka_run_group_tests_name("ps cuts and deaths", tests, make_folder, remove_folder);
 }

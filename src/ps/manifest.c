@@ -21,7 +21,8 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
     }
     uint32_t newest = 0, number;
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        bool one = sscanf(entry->d_name, "MANIFEST-%u.json", &number) == 1;
+        int length = 0; /* all of the name: one that was being written when its server died has a longer one */
+        bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 && length > 0 && entry->d_name[length] == '\0';
         newest = one && number > newest ? number : newest;
     }
     closedir(dir);

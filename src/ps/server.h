@@ -191,6 +191,7 @@ struct trm_ps_server {
     int away_fd;                                   /* log of who is away, and of lives, -1 = none */
     uint32_t last_cut;                             /* begun or loaded */
     bool last_cut_failed;                          /* then the next one is full */
+    _Atomic int32_t writing;                       /* shards that have their part of it still to write */
     uint32_t full_cut, older_full_cut, oldest_cut; /* complete; 0 = none */
 };
 

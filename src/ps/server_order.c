@@ -195,11 +195,13 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {
         return;
     }
-    if (server->held || server->options.folder == NULL) {
-        TRMI_FAIL(&r->err, TRM_INVALID,
-                  server->held ? "server %d: another checkpoint is being taken"
-                               : "server %d has no folder for checkpoints",
-                  server->options.server);
+    if (server->options.folder == NULL) {
+        TRMI_FAIL(&r->err, TRM_INVALID, "server %d has no folder for checkpoints", server->options.server);
+        return;
+    }
+    if (server->held || atomic_load(&server->writing) > 0) { /* whoever asked for it has gone, or waits no more */
+        TRMI_FAIL(&r->err, TRM_TIMEOUT, "server %d: another checkpoint is being %s", server->options.server,
+                  server->held ? "taken" : "written");
         return;
     }
     r->trailer = trmi_alloc((size_t)server->worker_count * sizeof(trmi_push_id) + 1);
@@ -275,6 +277,7 @@ static void gather(trm_ps_server *server) {
 static void cut_done(void *context, trm_status status, const trmi_cut_file *file,
                      const trm_error *err) {
     trmi_request *r = context;
+    atomic_fetch_sub(&r->server->writing, 1);
     if (status != TRM_OK) {
         trmi_request_fail(r, err);
     } else {
@@ -310,6 +313,7 @@ static void run_cut(trmi_runner *runner, trmi_request *r) {
         }
     }
     if (status != TRM_OK) {
+        atomic_fetch_sub(&server->writing, 1);
         trmi_request_fail(r, &err);
         trmi_request_finish(r);
     }
@@ -344,6 +348,8 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
             server->last_cut_failed = true; /* until the caller says that all is well: RELEASE */
             r->run = run_cut;
             r->later = true;
+            r->server = server;
+            atomic_store(&server->writing, (int32_t)server->shards);
         }
     }
     /* The cut precedes the pushes that waited behind it, in every queue. */

@@ -400,7 +400,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
                      server->options.server, cut, err->message);
         }
     }
-    if (status != TRM_OK && newest > 0) {
+    if (status < 0) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
     TRMI_TRY(find_logs(server, server->last_cut, &newest, err));
