@@ -252,8 +252,8 @@ typedef struct trm_comm_bench_result {
     double minimum_microseconds, maximum_microseconds;
     double algbw_gb_s, busbw_gb_s;
     /* All-reduce inside one host: time of ranks summing into each other's buffers between two bare
-     * barriers (more ranks than CPUs: one rank per CPU, for all; up to 64 KB all come to the
-     * barriers, for each must have had its CPU), measured in turn with it, over
+     * barriers (more ranks than CPUs: one rank per CPU, for all; and that of a bare barrier of
+     * all ranks, for each must have had its CPU), measured in turn with it, over
      * ours. 0 where there is no bound. */
     double roofline_microseconds, roofline_fraction;
     int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */

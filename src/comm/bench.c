@@ -21,8 +21,7 @@
 
 enum { SAMPLES = 31, LEAST_SAMPLES = 5, SAMPLES_IN_A_ROW = 4, WARMUP = 2, PATIENCE = 1000, PATIENCE_TIMES = 4 };
 #define TRIED_SECONDS 0.002
-/* The bound's region; up to which size of a vector all ranks come to it. */
-enum { READY_AT = 128, VECTOR_AT = 4096, HANDED_ROUND_BYTES = 64 << 10 };
+enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
 
 /* --- values --------------------------------------------------------------------------------------- */
 static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
@@ -157,8 +156,10 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
 }
 
 /* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers. With more
- * ranks than CPUs one rank per CPU does it for all. Of small vectors the others come to the barrier, too, for nothing can be
- * done before each of them has had its CPU, and handing that over is what takes time; of large ones they sleep. -------- */
+ * ranks than CPUs one rank per CPU does it for all, while the others sleep. But nothing can be summed before each of them has
+ * had its CPU, and handing that over takes time, too: all ranks at a bare barrier, which is added. ------------------------- */
+typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
+
 typedef struct bound {
     bool usable, works, comes; /* comes: this rank is one of those that meet; works: of those that sum */
     int32_t n, workers, worker; /* who sums is rank worker * n / workers */
@@ -235,17 +236,18 @@ static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
     b->sources[rank] = b->targets[rank];
 }
 
-static trm_status make_bound(bench *b, bound *out, trm_error *err) {
+static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *err) {
     trm_comm *comm = b->comm;
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     size_t n = (size_t)comm->group.size;
-    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
+    int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype), vector = kind == SUMMING ? b->vector : 0;
     *out = (bound){.n = (int32_t)n};
     out->workers = shm->cpus < out->n ? shm->cpus : out->n;
-    out->meeting = b->vector * bytes <= HANDED_ROUND_BYTES ? out->n : out->workers;
+    out->meeting = kind == HANDING ? out->n : out->workers;
     out->works = is_worker(out, comm->group.rank, &out->worker);
     out->comes = out->works || out->meeting == out->n;
-    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 && !b->options.no_roofline;
+    out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 && !b->options.no_roofline &&
+                  (kind == SUMMING || out->workers < out->n);
     if (!out->usable) {
         return TRM_OK;
     }
@@ -254,7 +256,7 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     out->come = trmi_alloc(n * sizeof *out->come);
     out->done = trmi_alloc(n * sizeof *out->done);
     trmi_shm_place *places = trmi_alloc(n * sizeof *places);
-    size_t region_bytes = VECTOR_AT + (size_t)(b->vector * bytes);
+    size_t region_bytes = VECTOR_AT + (size_t)(vector * bytes);
     out->region = trm_comm_alloc_shared(comm, region_bytes, err);
     if (out->sources == NULL || out->targets == NULL || out->come == NULL || out->done == NULL ||
         places == NULL || out->region == NULL) {
@@ -268,12 +270,12 @@ static trm_status make_bound(bench *b, bound *out, trm_error *err) {
     trm_collective gather = {.kind = TRM_ALLGATHER, .send = &mine, .recv = places,
                              .count = sizeof mine, .dtype = TRM_UINT8};
     trm_status status = trm_comm_run(comm, &gather, err);
-    int64_t unit = 64 / bytes, units = (b->vector + unit - 1) / unit;
-    out->first = trmi_min_i64(b->vector, units * out->worker / out->workers * unit);
-    out->beyond = trmi_min_i64(b->vector, units * (out->worker + 1) / out->workers * unit);
+    int64_t unit = 64 / bytes, units = (vector + unit - 1) / unit;
+    out->first = trmi_min_i64(vector, units * out->worker / out->workers * unit);
+    out->beyond = trmi_min_i64(vector, units * (out->worker + 1) / out->workers * unit);
     out->reduce = trmi_reduce_find(b->op.dtype, b->op.reduce);
     out->what = (trmi_reduction){b->op.dtype, b->op.reduce, out->n};
-    out->far = trmi_reduce_is_far(&out->what, out->n, b->vector);
+    out->far = trmi_reduce_is_far(&out->what, out->n, vector);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         char *at = NULL;
         status = trmi_shm_reach(comm->host, comm->host_rank[r], places[r], region_bytes, &at, err);
@@ -308,12 +310,17 @@ static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_e
     return TRM_OK;
 }
 
-/* One sample of either, begun together. */
-static trm_status take_one(bench *b, bound *limit, bool bare, int64_t times, double *seconds,
-                           trm_error *err) {
+/* Seconds of each sample. */
+typedef struct samples {
+    double ours[SAMPLES], bounds[BOUNDS][SAMPLES];
+    int64_t count;
+} samples;
+
+/* One sample of ours (no bound) or of a bound, begun together. */
+static trm_status take_one(bench *b, bound *limit, int64_t times, double *seconds, trm_error *err) {
     TRMI_TRY(trm_comm_barrier(b->comm, err));
     double start = trmi_os_now();
-    if (bare) {
+    if (limit != NULL) {
         run_bound(limit, times);
     } else {
         TRMI_TRY(run_ours(b, times, err));
@@ -322,60 +329,74 @@ static trm_status take_one(bench *b, bound *limit, bool bare, int64_t times, dou
     return TRM_OK;
 }
 
-/* Samples of ours and of the bound in turn; the slowest rank of each sample counts. Where one run is a sample
+/* A row of samples from `s` on. */
+static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int64_t row, int64_t count, double *to, trm_error *err) {
+    double ignored;
+    if (row > 1) {
+        TRMI_TRY(take_one(b, limit, 1, &ignored, err));
+    }
+    for (int64_t i = s; i < s + row && i < count; i++) {
+        TRMI_TRY(take_one(b, limit, times, &to[i], err));
+    }
+    return TRM_OK;
+}
+
+/* The slowest rank of each sample counts. */
+static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
+    TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCE_MAX, err));
+    qsort(seconds, (size_t)count, sizeof *seconds, by_value);
+    return TRM_OK;
+}
+
+/* Samples of ours and of the bounds in turn. Where one run is a sample
  * several follow each other, behind one that is not counted: each has buffers of its own, and the other's have
- * just been through the caches. Fewer than *wanted where a busy machine makes them long. */
-static trm_status take_samples(bench *b, bound *limit, int64_t times, int64_t *wanted,
-                               double *ours, double *bare, trm_error *err) {
-    double begun = trmi_os_now(), ignored;
-    int64_t samples = *wanted, row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
-    for (int64_t s = 0; s < samples; s += row) {
+ * just been through the caches. Fewer than wanted where a busy machine makes them long. */
+static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, samples *out, trm_error *err) {
+    double begun = trmi_os_now();
+    int64_t row = times > 1 ? 1 : SAMPLES_IN_A_ROW;
+    for (int64_t s = 0; s < out->count; s += row) {
         double spent = trmi_os_now() - begun;
         TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err));
         if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
-            *wanted = samples = s;
+            out->count = s;
             break;
         }
-        for (int kind = 0; kind < 2; kind++) {
-            double *to = kind == 0 ? ours : bare;
-            if (kind == 1 && !limit->usable) {
-                memset(bare + s, 0, (size_t)trmi_min_i64(row, samples - s) * sizeof *bare);
-                continue;
-            }
-            if (row > 1) {
-                TRMI_TRY(take_one(b, limit, kind == 1, 1, &ignored, err));
-            }
-            for (int64_t i = s; i < s + row && i < samples; i++) {
-                TRMI_TRY(take_one(b, limit, kind == 1, times, &to[i], err));
+        TRMI_TRY(take_row(b, NULL, times, s, row, out->count, out->ours, err));
+        for (int kind = 0; kind < BOUNDS; kind++) {
+            if (limits[kind].usable) {
+                TRMI_TRY(take_row(b, &limits[kind], times, s, row, out->count, out->bounds[kind], err));
             }
         }
     }
-    TRMI_TRY(trm_comm_allreduce(b->comm, ours, samples, TRM_FLOAT64, TRM_REDUCE_MAX, err));
-    TRMI_TRY(trm_comm_allreduce(b->comm, bare, samples, TRM_FLOAT64, TRM_REDUCE_MAX, err));
-    qsort(ours, (size_t)samples, sizeof *ours, by_value);
-    qsort(bare, (size_t)samples, sizeof *bare, by_value);
+    TRMI_TRY(settle(b, out->ours, out->count, err));
+    for (int kind = 0; kind < BOUNDS; kind++) {
+        TRMI_TRY(settle(b, out->bounds[kind], out->count, err));
+    }
     return TRM_OK;
 }
 
 static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *err) {
-    double ours[SAMPLES], bare[SAMPLES];
-    int64_t times, samples, n = b->comm->group.size;
-    bound limit;
-    int64_t wrong = -1;
+    samples taken = {0};
+    bound limits[BOUNDS] = {{0}};
+    int64_t times = 1, wrong = -1, n = b->comm->group.size;
     TRMI_TRY(check_once(b, &wrong, err));
     /* zeros stay zeros however often they are summed */
     memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
-    trm_status status = make_bound(b, &limit, err);
-    if (status == TRM_OK && (status = choose_times(b, &times, &samples, err)) == TRM_OK) {
-        status = take_samples(b, &limit, times, &samples, ours, bare, err);
+    trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
+    status = status == TRM_OK ? make_bound(b, HANDING, &limits[HANDING], err) : status;
+    if (status == TRM_OK && (status = choose_times(b, &times, &taken.count, err)) == TRM_OK) {
+        status = take_samples(b, limits, times, &taken, err);
     }
     if (status == TRM_OK) { /* nobody frees what others still sum into */
         status = trm_comm_barrier(b->comm, err);
     }
-    free_bound(b->comm, &limit);
+    for (int kind = 0; kind < BOUNDS; kind++) {
+        free_bound(b->comm, &limits[kind]);
+    }
     TRMI_TRY(status);
-    double median = ours[samples / 2], bus = 1;
+    double median = taken.ours[taken.count / 2], bus = 1;
+    double bare = taken.bounds[SUMMING][taken.count / 2] + taken.bounds[HANDING][taken.count / 2];
     if (b->op.kind == TRM_ALLREDUCE) {
         bus = 2.0 * (double)(n - 1) / (double)n;
     } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||
@@ -385,14 +406,14 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
     int64_t bytes = b->vector * (int64_t)trm_dtype_bytes(b->op.dtype);
     *result = (trm_comm_bench_result){
         .bytes = bytes,
-        .repeats = times * samples,
+        .repeats = times * taken.count,
         .microseconds = median * 1e6,
-        .minimum_microseconds = ours[0] * 1e6,
-        .maximum_microseconds = ours[samples - 1] * 1e6,
+        .minimum_microseconds = taken.ours[0] * 1e6,
+        .maximum_microseconds = taken.ours[taken.count - 1] * 1e6,
         .algbw_gb_s = (double)bytes / median * 1e-9,
         .busbw_gb_s = (double)bytes / median * 1e-9 * bus,
-        .roofline_microseconds = bare[samples / 2] * 1e6,
-        .roofline_fraction = limit.usable ? bare[samples / 2] / median : 0,
+        .roofline_microseconds = bare * 1e6,
+        .roofline_fraction = bare / median,
         .wrong = wrong,
     };
     return TRM_OK;
