@@ -101,7 +101,7 @@ static void resnet_kinds(void **state) {
             {16, 64, 2, 64, 3, 2, 1}, {6, 32, 4, 48, 3, 1, 1},
             /* Winograd's edges: one to three outputs in the last tile, no whole tile, many channels */
             {4, 32, 3, 32, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}, {2, 48, 10, 16, 3, 1, 1}, {2, 16, 11, 32, 3, 1, 0},
-            {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}};
+            {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}, {200, 16, 5, 112, 3, 1, 1}, {90, 80, 9, 16, 3, 1, 1}};
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             const int64_t *s = shapes[i];
             trmi_conv_problem p = check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3],

@@ -6,7 +6,8 @@
  *      dy tiles  --> Z [xi][panel][tile][nr]
  *
  *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O); a thread's own V, Z and S
- *             stay near it, and its task's part of dW is made at once: 9 numbers are left of 36 for the others to read
+ *             stay near it, and its task's part of dW is made at once: 9 numbers are left of 36 for the others to read.
+ *             Of many tiles splits alone make enough tasks, so that blocks are all of I and O
  *   together  all threads make V and Z of a chunk of tiles, each once, then deal out the products by
  *             xi and block of I; what comes next is asked for while tiles multiply
  *
@@ -26,6 +27,7 @@
 #include <string.h>
 
 enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 5 };
+enum { CHUNK = 98 }; /* tiles of long sums: V, Z and S pass by from L3, S once a chunk, V and Z in blocks as large as they may be */
 enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z */
 enum { PIECE = 4096 };               /* of dW, where splits are added */
 
@@ -37,6 +39,7 @@ typedef struct winograd_gradw {
     int threads;
     bool together, direct; /* direct: alone, one split, float32: tasks write dW itself */
     int64_t row_blocks, column_blocks, splits, block;
+    int64_t height;                                     /* of a block of I */
     int64_t columns, panels;                            /* of a block of O: S's width, in panels of nr */
     int64_t s_xi, s_block;                              /* floats of S */
     int64_t v_xi, v_block, z_panel, z_xi, values;       /* of V and Z, and both */
@@ -67,7 +70,7 @@ static workspace workspace_of(const winograd_gradw *c, char *scratch) {
 }
 
 static int64_t rows_of(const winograd_gradw *c, int64_t row_block) {
-    return trmi_min_i64(ROWS, c->problem.c - row_block * ROWS);
+    return trmi_min_i64(c->height, c->problem.c - row_block * c->height);
 }
 
 /* ---- values ---------------------------------------------------------------------------------------- */
@@ -93,8 +96,8 @@ static void transform(const winograd_gradw *c, const trmi_conv_args *args, const
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, args->image, w->zero, in);
         for (int64_t i = 0; i < p->row_blocks; i++) {
-            c->isa->input(w->v + i * c->v_block + to * (ROWS + PAD), c->v_xi, in, c->problem.image_type,
-                          (p->row_block + i) * ROWS, rows_of(c, p->row_block + i), ry, rx);
+            c->isa->input(w->v + i * c->v_block + to * (c->height + PAD), c->v_xi, in, c->problem.image_type,
+                          (p->row_block + i) * c->height, rows_of(c, p->row_block + i), ry, rx);
         }
         trmi_winograd_outputs(&c->tiles, first + t, args->result, w->zero, out);
         for (int64_t j = 0; j * nr < columns; j++) {
@@ -118,9 +121,9 @@ static void multiply(const winograd_gradw *c, float *s, const float *v, int64_t 
     int64_t first, end;
     trmi_winograd_span(&c->tiles, order, xi, &first, &end);
     int64_t nr = c->gemm->nr, tiles = (rows + c->gemm->mr - 1) / c->gemm->mr;
-    trmi_tile tile = {.a_stride = ROWS + PAD, .b_stride = nr, .k = end - first, .row_offset = w->offsets,
+    trmi_tile tile = {.a_stride = c->height + PAD, .b_stride = nr, .k = end - first, .row_offset = w->offsets,
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
-    v += xi * c->v_xi + first * (ROWS + PAD);
+    v += xi * c->v_xi + first * (c->height + PAD);
     s += xi * c->s_xi;
     for (int64_t j = 0; j * nr < columns; j++) {
         tile.b = w->z + xi * c->z_xi + j * c->z_panel + first * nr;
@@ -142,7 +145,7 @@ static void next_values(const winograd_gradw *c, const part *p, const float *s, 
                         ahead *soon, const workspace *w) {
     int64_t rows = rows_of(c, p->row_block), columns = columns_of(c, p->column), nr = c->gemm->nr;
     bool any = xi < XI;
-    soon->part[0] = trmi_prefetch_rows(w->v + xi * c->v_xi, (ROWS + PAD) * 4, any ? count : 0, rows * 4);
+    soon->part[0] = trmi_prefetch_rows(w->v + xi * c->v_xi, (c->height + PAD) * 4, any ? count : 0, rows * 4);
     soon->part[1] = trmi_prefetch_rows(w->z + xi * c->z_xi, c->z_panel * 4, any ? trmi_pieces(columns, nr) : 0, count * nr * 4);
     soon->part[2] = trmi_prefetch_rows(s + xi * c->s_xi, c->columns * 4, any && add ? rows : 0, columns * 4);
 }
@@ -150,7 +153,7 @@ static void next_values(const winograd_gradw *c, const part *p, const float *s, 
 static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_t task,
                      const workspace *w) {
     int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
-    part p = {block / c->column_blocks, 1, block % c->column_blocks * COLUMNS};
+    part p = {block / c->column_blocks, 1, block % c->column_blocks * c->columns};
     int64_t begin = trmi_cut_at(c->tiles.count, c->splits, split), end = trmi_cut_at(c->tiles.count, c->splits, split + 1);
     int64_t all = end - begin, parts = trmi_pieces(all, c->block);
     for (int64_t i = 0; i < parts; i++) {
@@ -171,7 +174,7 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
     }
     float *dw = c->direct ? args->weights : (float *)args->scratch + split * trmi_conv_weights_count(&c->problem);
     for (int64_t row = 0; row < rows_of(c, p.row_block); row++) {
-        c->isa->weights_gradient(dw + (p.row_block * ROWS + row) * c->problem.o + p.column, c->problem.c * c->problem.o,
+        c->isa->weights_gradient(dw + (p.row_block * c->height + row) * c->problem.o + p.column, c->problem.c * c->problem.o,
                                  w->s + row * c->columns, c->s_xi, columns_of(c, p.column));
     }
 }
@@ -211,7 +214,7 @@ static ahead values_of(const winograd_gradw *c, const float *s, int64_t task, in
     if (xi == XI) {
         return soon;
     }
-    soon.part[0] = trmi_prefetch_rows(w->v + block * c->v_block + xi * c->v_xi, (ROWS + PAD) * 4, count,
+    soon.part[0] = trmi_prefetch_rows(w->v + block * c->v_block + xi * c->v_xi, (c->height + PAD) * 4, count,
                                       rows * 4);
     if (block == 0) {
         soon.part[1] = trmi_prefetch_rows(w->z + xi * c->z_xi, c->z_panel * 4, c->panels,
@@ -255,7 +258,7 @@ static void finish(const winograd_gradw *c, const trmi_conv_args *args, const fl
     bool whole = p->weights_type == TRM_FLOAT32;
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < p->c; row++) {
-        const float *s = all + row / ROWS * c->s_block + row % ROWS * c->columns;
+        const float *s = all + row / c->height * c->s_block + row % c->height * c->columns;
         for (int64_t j = 0; j < p->o; j += COLUMNS) {
             int64_t count = trmi_min_i64(COLUMNS, p->o - j);
             float room[9 * COLUMNS];
@@ -313,21 +316,23 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     trmi_winograd_tiles_init(&c->tiles, p);
     int64_t nr = c->gemm->nr;
     c->together = p->c > ALONE || p->o > ALONE;
-    c->row_blocks = (p->c + ROWS - 1) / ROWS;
-    c->columns = c->together ? trmi_round_up(p->o, nr) : COLUMNS;
+    bool long_sums = !c->together && c->tiles.count >= TASKS * CHUNK; /* enough splits for tasks, so that blocks need not be small */
+    c->height = long_sums ? trmi_min_i64(p->c, ALONE) : ROWS;
+    c->row_blocks = trmi_pieces(p->c, c->height);
+    c->columns = c->together ? trmi_round_up(p->o, nr) : long_sums ? trmi_round_up(trmi_min_i64(p->o, ALONE), nr) : COLUMNS;
     c->panels = c->columns / nr;
     c->column_blocks = (p->o + c->columns - 1) / c->columns;
     int64_t blocks = c->row_blocks * c->column_blocks, split = (TASKS + blocks - 1) / blocks;
     c->splits = c->together ? 1 : trmi_max_i64(1, trmi_min_i64(split, c->tiles.count / TILES));
     int64_t v_blocks = c->together ? c->row_blocks : 1;
-    int64_t per_tile = XI * (v_blocks * (ROWS + PAD) + c->columns) * 4;
-    c->block = c->together ? trmi_max_i64(TILES, TOGETHER_BYTES / per_tile) : TILES;
-    int64_t parts = (c->tiles.count + c->block - 1) / c->block;
+    int64_t per_tile = XI * (v_blocks * (c->height + PAD) + c->columns) * 4;
+    c->block = c->together ? trmi_max_i64(TILES, TOGETHER_BYTES / per_tile) : long_sums ? CHUNK : TILES;
+    int64_t parts = trmi_pieces(c->tiles.count, c->block);
     c->block = (c->tiles.count + parts - 1) / parts; /* of nearly equal length */
-    c->s_xi = ROWS * c->columns + PAD; /* those of all xi, read together, do not crowd in a few sets */
+    c->s_xi = c->height * c->columns + PAD; /* those of all xi, read together, do not crowd in a few sets */
     c->s_block = XI * c->s_xi;
     c->direct = !c->together && c->splits == 1 && p->weights_type == TRM_FLOAT32;
-    c->v_xi = c->block * (ROWS + PAD);
+    c->v_xi = c->block * (c->height + PAD);
     c->v_block = XI * c->v_xi;
     c->z_panel = c->block * nr + PAD;
     c->z_xi = c->panels * c->z_panel;
