@@ -1,18 +1,9 @@
-/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients;
- * activations share bytes over time:
- *
- *      bytes ^   [ a       ]     [ d ]            each rectangle: a buffer's life x its bytes;
- *            |        [ b          ]  [ e   ]     no two overlap. Largest first, each at the lowest
- *            |   [ c  ]   [ f        ]            offset that is free for all of its life.
- *            +---------------------------> steps
- *
- * (Pisarchyk & Lee, Efficient Memory Management for Deep Neural Net Inference, 2020: greedy by size.) */
+/* Places every buffer. PARAM and GRAD go in the order in which backward finishes the gradients; activations share bytes over
+ * time (lower_places.c): here is how long each is needed, and which are made where their input was. */
 #include "plan/pass.h"
 
 #include "base/checked.h"
 #include "base/error.h"
-
-#include <stdlib.h>
 
 enum { ALIGNMENT = 64 };
 
@@ -85,77 +76,6 @@ static void share_in_place(trm_program *p, const trmi_target *target) {
 
 /* ---- offsets ---------------------------------------------------------------------------------------- */
 
-static bool larger_first(const trm_program *p, int32_t a, int32_t b) {
-    int64_t x = p->buffers[a].bytes, y = p->buffers[b].bytes;
-    return x != y ? x > y : a < b;
-}
-
-static bool lives_overlap(const trmi_buffer *a, const trmi_buffer *b) {
-    return a->first_step <= b->last_step && b->first_step <= a->last_step;
-}
-
-/* `placed` is sorted by offset. The lowest gap that holds the buffer. */
-static int64_t lowest_free(const trm_program *p, const int32_t *placed, int32_t count,
-                           const trmi_buffer *b) {
-    int64_t offset = 0;
-    for (int32_t i = 0; i < count; i++) {
-        const trmi_buffer *other = &p->buffers[placed[i]];
-        if (!lives_overlap(b, other)) {
-            continue;
-        }
-        if (offset + b->bytes <= other->offset) {
-            break;
-        }
-        int64_t end = trmi_round_up(other->offset + other->bytes, ALIGNMENT);
-        offset = end > offset ? end : offset;
-    }
-    return offset;
-}
-
-static void sort_buffers(const trm_program *p, int32_t *order, int32_t count) {
-    /* Insertion sort: a few hundred buffers. */
-    for (int32_t i = 1; i < count; i++) {
-        int32_t item = order[i], j = i;
-        for (; j > 0 && larger_first(p, item, order[j - 1]); j--) {
-            order[j] = order[j - 1];
-        }
-        order[j] = item;
-    }
-}
-
-static trm_status place_activations(trm_program *p, trm_error *err) {
-    int32_t *order = calloc((size_t)p->buffers_count, sizeof *order);
-    int32_t *placed = calloc((size_t)p->buffers_count, sizeof *placed);
-    if (order == NULL || placed == NULL) {
-        free(order);
-        free(placed);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", p->buffers_count);
-    }
-    int32_t count = 0, placed_count = 0;
-    for (int32_t i = 1; i < p->buffers_count; i++) {
-        trmi_buffer *b = &p->buffers[i];
-        if (b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && b->last_step >= 0) {
-            order[count++] = i;
-        }
-    }
-    sort_buffers(p, order, count);
-    for (int32_t i = 0; i < count; i++) {
-        trmi_buffer *b = &p->buffers[order[i]];
-        b->offset = lowest_free(p, placed, placed_count, b);
-        int32_t at = placed_count++;
-        for (; at > 0 && p->buffers[placed[at - 1]].offset > b->offset; at--) {
-            placed[at] = placed[at - 1];
-        }
-        placed[at] = order[i];
-        int64_t end = trmi_round_up(b->offset + b->bytes, ALIGNMENT);
-        p->arena_bytes[TRMI_ARENA_ACTIVATION] =
-            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end);
-    }
-    free(order);
-    free(placed);
-    return TRM_OK;
-}
-
 /* Each with room for `copies` of it. */
 static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copies) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -223,7 +143,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     place_in_sequence(program, TRMI_ARENA_STATE, 1);
     place_in_sequence(program, TRMI_ARENA_CONSTANT, 1);
     place_in_sequence(program, TRMI_ARENA_JOINT, program->joint_ranks);
-    TRMI_TRY(place_activations(program, err));
+    TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
     resolve_aliases(program);
     int64_t scratch = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {

@@ -71,5 +71,8 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
 trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err);  /* arenas and offsets */
+/* Offsets of the activations, whose lives are known: the fewest bytes that greedy placing finds, and within them places
+ * whose lines `threads` threads that cut images alike have in their own caches. */
+trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err);
 
 #endif
