@@ -58,6 +58,10 @@ says() { # SENTENCE COMMAND...
     [ $code = 2 ] && grep -q -- "$sentence" "$work/out" || fail "$*: exit code $code, $(cat "$work/out")"
 }
 says "the nearest is widedeep" "$trireme" train widdeep --data synth
+awk 'BEGIN { for (i = 0; i < 400; i++) print i % 7 "," i % 11 "," (i % 7 > 3) }' > "$work/dots.csv"
+"$trireme" train dlrm --data "$work/dots.csv" --dataset csv --columns a:key,b:key,liked:label --batch-size 100 > "$work/out" 2>&1 ||
+    fail "dlrm without dense inputs: $(cat "$work/out")"
+[ "$(grep -c "nothing but inner products" "$work/out")" = 1 ] || fail "dlrm without dense inputs says $(cat "$work/out")"
 says "at most 16 widths" "$trireme" train widedeep --data synth --hidden 12,x
 says "a role is label" "$trireme" train widedeep --data synth --columns user:user
 says "is of widedeep" "$trireme" bench train dlrm --preset peer

@@ -261,6 +261,15 @@ static trm_status take_tables(const app_click_flags *f, app_click_network *n, tr
     return TRM_OK;
 }
 
+/* Each row's gradient is then a multiple of another row, all of them small: Adagrad, whose sums begin at 0.1, hardly moves them. */
+static void warn_of_dots_alone(const app_context *app, const app_click_network *n) {
+    const bool trains = strcmp(app->command->name, "train") == 0;
+    if (trains && strcmp(app->parsed.arguments[0], "dlrm") == 0 && !n->has_dense && strcmp(app->o.optimizer, "adagrad") == 0) {
+        app_warn("dlrm without dense inputs has nothing but inner products of rows, which adagrad leaves as small as they begin (AUC 0.5): "
+                 "--optimizer adam --learning-rate 0.003 learns");
+    }
+}
+
 trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_click_network *n,
                                 trm_error *err) {
     const app_click_flags *f = &app->o.click;
@@ -296,6 +305,7 @@ trm_status app_click_network_of(const app_context *app, trm_dataset *data, app_c
         o->table_init = TRM_INIT_NORMAL_002;
         o->no_wide_dense = true;
     }
+    warn_of_dots_alone(app, n);
     return status;
 }
 
