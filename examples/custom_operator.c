@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { BATCH = 64, HIDDEN = 32, STEPS = 1200 };
 
@@ -71,41 +72,28 @@ static void make_points(int step, float *x, float *y) {
     }
 }
 
-static trm_status train(trm_exec *exec, trm_error *err) {
+static void train(trm_exec *exec) {
     trm_tensor x, y;
-    trm_status status = trm_exec_input(exec, "x", &x, err);
-    if (status != TRM_OK || (status = trm_exec_input(exec, "y", &y, err)) != TRM_OK) {
-        return status;
-    }
+    TRM_OR_EXIT(trm_exec_input(exec, "x", &x, &err));
+    TRM_OR_EXIT(trm_exec_input(exec, "y", &y, &err));
     for (int step = 0; step < STEPS; step++) {
         make_points(step, x.data, y.data); /* straight into the program's input */
-        if ((status = trm_exec_forward_backward(exec, err)) != TRM_OK ||
-            (status = trm_exec_update(exec, 0.01, err)) != TRM_OK) {
-            return status;
-        }
+        TRM_OR_EXIT(trm_exec_forward_backward(exec, &err));
+        TRM_OR_EXIT(trm_exec_update(exec, 0.01, &err));
         if (step % 200 == 0 || step == STEPS - 1) {
             printf("step %4d: mean squared error %.5f\n", step, (double)trm_exec_loss(exec));
         }
     }
-    return TRM_OK;
 }
 
 int main(void) {
-    trm_error err;
-    trm_graph *graph = NULL;
-    trm_exec *exec = NULL;
-    trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err);
-    if (status == TRM_OK) {
-        trm_exec_options options = {.loss = build(graph), .optimizer = {.kind = TRM_ADAM}, .seed = 1};
-        status = trm_exec_create(graph, &options, &exec, &err);
-    }
-    if (status == TRM_OK) {
-        status = train(exec, &err);
-    }
-    if (status != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-    }
+    trm_graph *graph;
+    trm_exec *exec;
+    TRM_OR_EXIT(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err));
+    trm_exec_options options = {.loss = build(graph), .optimizer = {.kind = TRM_ADAM}, .seed = 1};
+    TRM_OR_EXIT(trm_exec_create(graph, &options, &exec, &err));
+    train(exec);
     trm_exec_destroy(exec);
     trm_graph_destroy(graph);
-    return trm_status_exit_code(status);
+    return 0;
 }

@@ -1,8 +1,7 @@
 /* A small network learns ten classes of generated shapes: the whole program. */
-#include "trireme/callbacks.h"
-#include "trireme/models.h"
-
 #include <stdio.h>
+#include <stdlib.h>
+#include <trireme/trireme.h>
 
 static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
     (void)context;
@@ -10,21 +9,16 @@ static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
 }
 
 int main(void) {
-    trm_dataset *train = NULL, *test = NULL;
-    trm_model *model = NULL;
+    trm_dataset *train, *test;
+    trm_model *model;
     trm_evaluation result;
-    trm_error err;
-    if (trm_dataset_open(&(trm_dataset_spec){.path = "synth", .batch_size = 64}, &train, &err) ||
-        trm_dataset_open(&(trm_dataset_spec){.path = "synth", .usage = TRM_USAGE_TEST}, &test, &err) ||
-        trm_model_create(&(trm_model_options){.network = network, .data = train,
-                             .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-                             .learning_rate = {.base = 0.01}}, &model, &err) ||
-        trm_model_train(model, &(trm_train_options){.data = train, .epochs = 3,
-                            .callbacks = {trm_loss_monitor(500, puts)}}, &err) ||
-        trm_model_evaluate(model, test, &result, &err)) {
-        fprintf(stderr, "%s\n", err.message);
-        return trm_status_exit_code((trm_status)err.status);
-    }
+    TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .batch_size = 64}, &train, &err));
+    TRM_OR_EXIT(trm_dataset_open(&(trm_dataset_spec){.path = "synth", .usage = TRM_USAGE_TEST}, &test, &err));
+    TRM_OR_EXIT(trm_model_create(&(trm_model_options){.network = network, .data = train,
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}, .learning_rate = {.base = 0.01}}, &model, &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = train, .epochs = 3,
+        .callbacks = {trm_loss_monitor(0, puts)}}, &err));
+    TRM_OR_EXIT(trm_model_evaluate(model, test, &result, &err));
     printf("accuracy on %lld new images: %.3f\n", (long long)result.samples, result.top1);
     trm_model_destroy(model);
     trm_dataset_destroy(test);

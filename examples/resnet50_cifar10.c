@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static trm_status create_dataset(const char *path, int64_t size, trm_dataset **data, trm_error *err) {
+static trm_dataset *create_dataset(const char *path, int64_t size) {
     /* The guide reads all files, test set included; here the training set. Its mean and deviation are
      * in the order B, G, R; here R, G, B. */
     static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
@@ -22,15 +22,15 @@ static trm_status create_dataset(const char *path, int64_t size, trm_dataset **d
         trm_transform_normalize(mean, deviation),
         trm_transform_hwc2chw(),
     };
-    trm_status status = trm_dataset_cifar10(path, TRM_USAGE_TRAIN, data, err);
+    trm_dataset *data;
     int32_t ranks = trm_distribute_size(NULL), rank = trm_distribute_rank(NULL);
-    if (status != TRM_OK || (status = trm_dataset_shard(*data, ranks, rank, TRM_SHARD_WRAP, err)) != TRM_OK ||
-        (status = trm_dataset_shuffle(*data, 10, err)) != TRM_OK ||
-        (status = trm_dataset_map(*data, transforms, 6, err)) != TRM_OK ||
-        (status = trm_dataset_batch(*data, 32, true, err)) != TRM_OK) {
-        return status;
-    }
-    return trm_dataset_prefetch(*data, 4, 1, err);
+    TRM_OR_EXIT(trm_dataset_cifar10(path, TRM_USAGE_TRAIN, &data, &err));
+    TRM_OR_EXIT(trm_dataset_shard(data, ranks, rank, TRM_SHARD_WRAP, &err));
+    TRM_OR_EXIT(trm_dataset_shuffle(data, 10, &err));
+    TRM_OR_EXIT(trm_dataset_map(data, transforms, 6, &err));
+    TRM_OR_EXIT(trm_dataset_batch(data, 32, true, &err));
+    TRM_OR_EXIT(trm_dataset_prefetch(data, 4, 1, &err));
+    return data;
 }
 
 static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
@@ -56,47 +56,37 @@ static trm_node softmax_cross_entropy_expand(trm_graph *g, trm_node logit, const
 }
 
 /* Each rank reads its own samples, also where operators are split. */
-static trm_status set_parallel(const char *mode, trm_context *context, trm_error *err) {
-    trm_status status = trm_context_set(context, "parallel_mode", mode, err);
-    if (status == TRM_OK && strcmp(mode, "stand_alone") != 0) {
-        status = trm_context_set(context, "mirror_mean", "true", err);
+static void set_parallel(trm_context *context, const char *mode) {
+    TRM_OR_EXIT(trm_context_set(context, "parallel_mode", mode, &err));
+    if (strcmp(mode, "stand_alone") != 0) {
+        TRM_OR_EXIT(trm_context_set(context, "mirror_mean", "true", &err));
     }
-    if (status == TRM_OK && strstr(mode, "auto_parallel") != NULL) {
-        status = trm_context_set(context, "full_batch", "false", err);
+    if (strstr(mode, "auto_parallel") != NULL) {
+        TRM_OR_EXIT(trm_context_set(context, "full_batch", "false", &err));
     }
-    return status;
 }
 
 int main(int argc, char **argv) {
-    trm_error err;
-    trm_context *context = NULL;
-    trm_dataset *dataset = NULL;
-    trm_model *model = NULL;
-    int64_t size = argc > 2 ? atol(argv[2]) : 224, epochs = argc > 3 ? atol(argv[3]) : 10;
+    trm_context *context;
+    trm_model *model;
     trm_model_options options = {
         .network = network,
         .loss = softmax_cross_entropy_expand,
         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .learning_rate = {.base = 0.01},
     };
-    trm_status status = trm_distribute_comm(NULL, &options.parallel.comm, &err);
-    if (status != TRM_OK || (status = trm_context_create(&context, &err)) != TRM_OK ||
-        (status = set_parallel(argc > 4 ? argv[4] : "auto_parallel", context, &err)) != TRM_OK ||
-        (status = create_dataset(argc > 1 ? argv[1] : "cifar-10-batches-bin", size, &dataset, &err)) != TRM_OK) {
-        goto end;
-    }
+    TRM_OR_EXIT(trm_distribute_comm(NULL, &options.parallel.comm, &err));
+    TRM_OR_EXIT(trm_context_create(&context, &err));
+    set_parallel(context, argc > 4 ? argv[4] : "auto_parallel");
+    const char *path = argc > 1 ? argv[1] : "cifar-10-batches-bin";
+    trm_dataset *dataset = create_dataset(path, argc > 2 ? atol(argv[2]) : 224);
     options.data = dataset;
     options.context = context;
-    if ((status = trm_model_create(&options, &model, &err)) == TRM_OK) {
-        status = trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = epochs, .sink = true,
-                                     .callbacks = {trm_loss_monitor(1, puts)}}, &err);
-    }
-end:
-    if (status != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-    }
+    TRM_OR_EXIT(trm_model_create(&options, &model, &err));
+    TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = dataset, .epochs = argc > 3 ? atol(argv[3]) : 10,
+        .sink = true, .callbacks = {trm_loss_monitor(1, puts)}}, &err));
     trm_model_destroy(model);
     trm_dataset_destroy(dataset);
     trm_context_destroy(context);
-    return trm_status_exit_code(status);
+    return 0;
 }

@@ -26,14 +26,6 @@ typedef struct flags {
     double train_epochs, warmup_epochs, base_learning_rate;
 } flags;
 
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        if ((call) != TRM_OK) {                                                                    \
-            fprintf(stderr, "resnet50_imagenet: %s\n", err.message);                               \
-            exit(trm_status_exit_code((trm_status)err.status));                                    \
-        }                                                                                          \
-    } while (0)
-
 /* ---- flags ------------------------------------------------------------------------------------------ */
 
 static bool take(const char *name, const char *value, flags *f) {
@@ -192,7 +184,6 @@ static const trm_tensor *field(const trm_batch *batch, const char *name) {
 }
 
 int main(int argc, char **argv) {
-    trm_error err;
     flags f = {.dtype = "fp32", .batch_size = 256, .log_steps = 100, .image_size = 224, .num_classes = 1000,
                .train_epochs = 90, .warmup_epochs = 5, .base_learning_rate = 0.1};
     parse(argc, argv, &f);
@@ -200,14 +191,15 @@ int main(int argc, char **argv) {
     trm_dataset *data;
     trm_exec *exec;
     int64_t local_batch;
-    CHECK(trm_distribute_begin(NULL, &ranks, &err));
-    CHECK(input_fn(&f, &data, &err));
-    CHECK(trm_distribute_shard_and_rebatch(ranks, data, f.batch_size, &local_batch, &err)); /* + */
-    CHECK(make_model(&f, local_batch, trm_distribute_size(ranks), &exec, &err));
-    CHECK(broadcast_variables(ranks, exec, &err));
+    TRM_OR_EXIT(trm_distribute_begin(NULL, &ranks, &err));
+    TRM_OR_EXIT(input_fn(&f, &data, &err));
+    TRM_OR_EXIT(trm_distribute_shard_and_rebatch(ranks, data, f.batch_size, &local_batch, &err)); /* + */
+    TRM_OR_EXIT(make_model(&f, local_batch, trm_distribute_size(ranks), &exec, &err));
+    TRM_OR_EXIT(broadcast_variables(ranks, exec, &err));
     int64_t epoch_steps = trm_dataset_epoch_batches(data);
     if (epoch_steps == 0) {
-        fprintf(stderr, "resnet50_imagenet: an epoch has fewer than --batch_size %lld images\n", (long long)f.batch_size);
+        fprintf(stderr, "resnet50_imagenet: an epoch has fewer than --batch_size %lld images\n",
+                (long long)f.batch_size);
         return 2;
     }
     int64_t steps = f.train_steps > 0 ? f.train_steps : (int64_t)(f.train_epochs * (double)epoch_steps);
@@ -217,16 +209,16 @@ int main(int argc, char **argv) {
     double begin = trm_now_seconds();
     for (int64_t step = 1; step <= steps; step++) {
         const trm_batch *batch;
-        CHECK(next(data, &batch, &err));
-        CHECK(trm_exec_feed(exec, "image", field(batch, "image"), &err));
-        CHECK(trm_exec_feed(exec, "label", field(batch, "label"), &err));
-        CHECK(trm_exec_forward_backward(exec, &err));
-        CHECK(trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCE_SUM, &err)); /* + */
-        CHECK(trm_exec_update(exec, learning_rate(&f, epoch_steps, step - 1), &err));
+        TRM_OR_EXIT(next(data, &batch, &err));
+        TRM_OR_EXIT(trm_exec_feed(exec, "image", field(batch, "image"), &err));
+        TRM_OR_EXIT(trm_exec_feed(exec, "label", field(batch, "label"), &err));
+        TRM_OR_EXIT(trm_exec_forward_backward(exec, &err));
+        TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &gradients, 1, TRM_REDUCE_SUM, &err)); /* + */
+        TRM_OR_EXIT(trm_exec_update(exec, learning_rate(&f, epoch_steps, step - 1), &err));
         if (step % f.log_steps == 0 || step == steps) {
             float loss = trm_exec_loss(exec);
             trm_tensor value = {.data = &loss, .dtype = TRM_FLOAT32, .shape = {.rank = 0}};
-            CHECK(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCE_SUM, &err));
+            TRM_OR_EXIT(trm_distribute_all_reduce(ranks, &value, 1, TRM_REDUCE_SUM, &err));
             if (trm_distribute_rank(ranks) == 0) {
                 printf("step %lld of %lld: loss %.6f, learning rate %.6f, %.1f images/s\n", (long long)step,
                        (long long)steps, (double)loss, learning_rate(&f, epoch_steps, step - 1),

@@ -15,7 +15,7 @@ tail -1 "$work/out"
 # README's first screen is this program and this output, but for the last digits of another machine.
 awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' "$source/README.md" | diff - "$source/examples/mlp.c" || fail "README's program is not examples/mlp.c"
 shape() { sed -E 's/[0-9]+\.[0-9]+$//'; }
-awk '/, and it prints:$/ { wait = 1 } wait && /^```$/ { if (on) exit; on = 1; next } on' "$source/README.md" | shape |
+awk '/ it has printed:$/ { wait = 1 } wait && /^```$/ { if (on) exit; on = 1; next } on' "$source/README.md" | shape |
     diff - <(shape < "$work/out") || fail "README's output is not that of examples/mlp"
 awk '/accuracy/ { exit !($NF > 0.4) }' "$work/out" || fail "mlp: $(tail -1 "$work/out")"
 

@@ -10,7 +10,8 @@
  *         return trm_status_exit_code(err.status);
  *     }
  *
- * The error is written once, by the function that first knows; callers propagate it unchanged.
+ * The error is written once, by the function that first knows; callers propagate it unchanged. A program that ends at
+ * its first error writes TRM_OR_EXIT(trm_model_train(model, &options, &err)).
  */
 #ifndef TRIREME_BASE_H
 #define TRIREME_BASE_H
@@ -79,6 +80,17 @@ TRM_API const char *trm_status_text(trm_status status);
 /* The process exit code of a status: 0 done, 1 job failed, 2 wrong use, 3 bad data or file,
  * 4 out of memory or disk, 5 a peer failed or timed out. */
 TRM_API int trm_status_exit_code(trm_status status);
+
+/* For programs: the call, in which `err` is a trm_error that is declared here. Unless it gives TRM_OK the
+ * error's sentence goes to stderr and the process ends with the status' exit code. Needs stdio.h and stdlib.h. */
+#define TRM_OR_EXIT(call)                                                                          \
+    do {                                                                                           \
+        trm_error err = {.status = TRM_OK};                                                        \
+        if ((call) != TRM_OK) {                                                                    \
+            fprintf(stderr, "%s\n", err.message);                                                  \
+            exit(trm_status_exit_code((trm_status)err.status));                                    \
+        }                                                                                          \
+    } while (0)
 
 /* Data types. The numeric values are part of the wire and file formats: append only. */
 #define TRM_DTYPE_LIST(X)                                                                          \

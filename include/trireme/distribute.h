@@ -85,20 +85,10 @@ TRM_API TRM_MUST_USE trm_status trm_distribute_shard_arrays(trm_distribute *dist
                                                             int64_t *samples, int64_t *batch,
                                                             trm_error *err);
 
-/* For a program without trm_tensor and without errors of its own, where a call is to be one line:
- *     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(weights, 100), 1, 0, &err));
- * TRM_FLOATS is an array as a tensor; TRM_OR_EXIT declares `err`, and on an error prints its sentence and
- * ends the process (stdio.h, stdlib.h). */
+/* An array as a tensor, so that a call in a program of plain arrays is one line:
+ *     TRM_OR_EXIT(trm_distribute_broadcast(NULL, &TRM_FLOATS(weights, 100), 1, 0, &err)); */
 #define TRM_FLOATS(pointer, count)                                                                 \
     ((trm_tensor){.data = (pointer), .dtype = TRM_FLOAT32, .shape = {.rank = 1, .dim = {(count)}}})
-#define TRM_OR_EXIT(call)                                                                          \
-    do {                                                                                           \
-        trm_error err = {.status = TRM_OK};                                                        \
-        if ((call) != TRM_OK) {                                                                    \
-            fprintf(stderr, "%s\n", err.message);                                                  \
-            exit(trm_status_exit_code((trm_status)err.status));                                    \
-        }                                                                                          \
-    } while (0)
 
 #ifdef __cplusplus
 }
