@@ -86,5 +86,24 @@ if [ -n "$jpeg" ]; then
     { head -c 2 "$jpeg"; head -c 4000 /dev/zero; } > broken/train/two/5.jpeg
     # shellcheck disable=SC2086
     fails 3 "broken/train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
+    # a PNG by another name is one; 200 bytes of the scan are others; the end is missing
+    cp folders/train/dark/0.png broken/train/two/5.jpeg
+    # shellcheck disable=SC2086
+    "$trireme" train lenet --data broken $learn 2 --epochs 1 --quiet > out 2>&1 || fail "a PNG that is called JPEG: $(cat out)"
+    cp "$jpeg" broken/train/two/5.jpeg
+    head -c 200 /dev/zero | dd of=broken/train/two/5.jpeg bs=1 seek=$(($(stat -c %s "$jpeg") / 2)) conv=notrunc 2> /dev/null
+    # shellcheck disable=SC2086
+    fails 3 "broken/train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
+    grep -q "damaged JPEG data: .*; replace or remove the image" err || fail "a damaged scan: $(cat err)"
+    python3 - "$jpeg" << 'END' || fail "records of a cut image"
+import os, sys
+import tfrecord
+image = open(sys.argv[1], "rb").read()
+os.makedirs("cut_records")
+with open("cut_records/train-00000-of-00001", "wb") as f:
+    f.write(b"".join(tfrecord.record(tfrecord.image(image[:len(image) - 500] if i == 6 else image, 1 + i % 2)) for i in range(8)))
+END
+    # shellcheck disable=SC2086
+    fails 3 "train-00000-of-00001: record 6" train lenet --data cut_records $learn 1000 --epochs 1
 fi
 exit $failed

@@ -126,7 +126,8 @@ typedef struct trm_transform {
     bool exact;
 } trm_transform;
 
-/* JPEG and PNG to RGB. Gray, palette and CMYK content is converted, alpha dropped, anything else is TRM_CORRUPT naming the file.
+/* JPEG and PNG, told apart by content, to RGB. Gray, palette and CMYK content is converted, alpha dropped; anything else, an image
+ * that ends early, and damage that the decoders notice (JPEG has no checksum) are TRM_CORRUPT naming the file.
  * Unless `exact`, takes libjpeg-turbo's faster chroma upsampling, and decodes at 1/2, 1/4 or 1/8
  * where the following crop or resize still shrinks the result. */
 TRM_API trm_transform trm_transform_decode(bool exact);

@@ -6,6 +6,7 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "base/rng.h"
 #include "data/picture.h"
 #include "data/tfrecord.h"
 #include "data/transform.h"
@@ -177,6 +178,46 @@ static void jpeg_is_decoded_by_content(void **state) {
     tjFree(cmyk);
     CHECK_FAILS(run_jpeg(steps, 3, "GIF89a......", 12, &err), TRM_CORRUPT, err, "found a GIF image");
     CHECK_FAILS(run_jpeg(steps, 3, "", 0, &err), TRM_CORRUPT, err, "found an empty file");
+}
+
+/* Puts `count` bytes before the end marker. */
+static void *padded(const unsigned char *jpeg, unsigned long bytes, int count) {
+    uint8_t *longer = calloc(1, bytes + (size_t)count);
+    memcpy(longer, jpeg, bytes - 2);
+    memcpy(longer + bytes - 2 + count, jpeg + bytes - 2, 2);
+    return longer;
+}
+
+/* What the decoder only warns of. JPEG has no checksum: where it has nothing to say the damage is not seen. */
+static void damaged_scans_are_refused(void **state) {
+    trm_error err;
+    unsigned long bytes;
+    trm_transform steps[] = {trm_transform_decode(true), trm_transform_center_crop(40, 60),
+                             trm_transform_type_cast(TRM_FLOAT32)};
+    unsigned char *jpeg = make_jpeg(200, 200, TJPF_RGB, TJSAMP_420, 0, &bytes);
+    void *few = padded(jpeg, bytes, 3), *many = padded(jpeg, bytes, 40);
+    CHECK_OK(run_jpeg(steps, 3, few, bytes + 3, &err), err);
+    CHECK_FAILS(run_jpeg(steps, 3, many, bytes + 40, &err), TRM_CORRUPT, err, " extraneous bytes before marker 0xd9");
+    CHECK_FAILS(run_jpeg(steps, 3, jpeg, bytes - 40, &err), TRM_CORRUPT, err, "damaged JPEG data: ");
+    enum { TRIALS = 200, SPAN = 200, HEADER_BYTES = 700 };
+    int refused = 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        uint8_t *copy = malloc(bytes);
+        memcpy(copy, jpeg, bytes);
+        size_t at = HEADER_BYTES + (bytes - HEADER_BYTES - SPAN - 2) * (size_t)trial / TRIALS;
+        for (uint32_t i = 0; i < SPAN; i++) {
+            copy[at + i] = (uint8_t)trmi_random_u32(1, TRMI_STREAM_TEST, (uint64_t)(trial * SPAN) + i);
+        }
+        trm_status status = run_jpeg(steps, 3, copy, bytes, &err);
+        assert_true(status == TRM_OK || status == TRM_CORRUPT);
+        refused += status == TRM_CORRUPT;
+        free(copy);
+    }
+    print_message("of %d damaged scans %d are refused\n", TRIALS, refused);
+    assert_true(refused > TRIALS * 3 / 4);
+    free(few);
+    free(many);
+    tjFree(jpeg);
 }
 
 typedef struct png_case {
@@ -643,6 +684,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resize_agrees_with_pytorch),
         cmocka_unit_test(jpeg_is_decoded_by_content),
+        cmocka_unit_test(damaged_scans_are_refused),
         cmocka_unit_test(png_is_decoded_exactly),
         cmocka_unit_test(small_decodes_look_like_full_ones),
         cmocka_unit_test_setup_teardown(class_folders_are_read, make_folder, remove_folder),
