@@ -5,15 +5,9 @@
 
 #include "trireme/planner.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char LINKS[] = "level host 8 5 100\nlevel network 1048576 15 12.5 shared\nflops 5e13\nbytes 8e11\n";
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 static trm_status measure(app_context *app, const trm_model_options *model, const char *mesh, trm_error *err) {
     enum { REPEATS_MAX = 101 };
@@ -32,20 +26,16 @@ static trm_status measure(app_context *app, const trm_model_options *model, cons
         search[i] = info.search_seconds;
         solve[i] = info.solve_seconds;
     }
-    qsort(search, (size_t)repeats, sizeof *search, by_value);
-    qsort(solve, (size_t)repeats, sizeof *solve, by_value);
-    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks, search[repeats / 2] * 1e3,
-            search[0] * 1e3, search[repeats - 1] * 1e3, solve[repeats / 2] * 1e3, info.step_seconds * 1e3, 100 * info.gap);
+    app_sample whole = app_summarise(search, repeats), exact = app_summarise(solve, repeats);
+    app_say("%-14s %8d %10.2f %10.2f %10.2f %10.2f %12.3f %8.3f%%\n", mesh, (int)info.ranks, whole.median * 1e3,
+            whole.minimum * 1e3, whole.maximum * 1e3, exact.median * 1e3, info.step_seconds * 1e3, 100 * info.gap);
     app_json_open();
     app_json_text("bench", "plan");
     app_json_text("model", app->parsed.arguments[0]);
     app_json_text("mesh", mesh);
     app_json_int("ranks", info.ranks);
-    app_json_real("median_seconds", search[repeats / 2]);
-    app_json_real("minimum_seconds", search[0]);
-    app_json_real("maximum_seconds", search[repeats - 1]);
-    app_json_real("solve_seconds", solve[repeats / 2]);
-    app_json_int("repeats", repeats);
+    app_json_sample(&whole);
+    app_json_real("solve_seconds", exact.median);
     app_json_real("step_seconds", info.step_seconds);
     app_json_real("lower_bound", info.lower_bound);
     app_json_real("gap", info.gap);

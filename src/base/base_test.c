@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 #include "base/queue.h"
 #include "base/rng.h"
@@ -33,6 +34,12 @@ static void error_record_survives_the_wire(void **state) {
     trmi_error_decode(&back, wire);
     assert_int_equal(strlen(back.message), sizeof back.message - 1);
     assert_int_equal(TRMI_FAIL(NULL, TRM_INVALID, "nobody listens"), TRM_INVALID);
+}
+
+static void a_median_is_the_middle(void **state) {
+    double odd[] = {3, -1, 2}, even[] = {4, 1, 3, -2};
+    assert_true(trmi_median(odd, 3) == 2 && odd[0] == -1 && odd[2] == 3);
+    assert_true(trmi_median(even, 4) == 2 && trmi_middle(even, 1) == -2 && trmi_median(even, 0) == 0);
 }
 
 /* However long a path is, the sentence says which file and what is wrong with it. */
@@ -260,6 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),
+        cmocka_unit_test(a_median_is_the_middle),
         cmocka_unit_test(exit_codes_follow_the_contract),
         cmocka_unit_test(shapes_count_and_overflow),
         cmocka_unit_test(philox_matches_its_published_vectors),

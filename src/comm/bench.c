@@ -6,11 +6,11 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 #include "comm/reduce.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -288,11 +288,6 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
 }
 
 /* --- timing --------------------------------------------------------------------------------------- */
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Tried long enough to meet the load that others put on the machine. How often in a row, so that a sample is long enough for the clock and all of them last `seconds`. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
     TRMI_TRY(run_ours(b, WARMUP, err));
@@ -344,7 +339,7 @@ static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int
 /* The slowest rank of each sample counts. */
 static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
     TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCE_MAX, err));
-    qsort(seconds, (size_t)count, sizeof *seconds, by_value);
+    trmi_sort(seconds, count);
     return TRM_OK;
 }
 
@@ -395,8 +390,8 @@ static trm_status measure(bench *b, trm_comm_bench_result *result, trm_error *er
         free_bound(b->comm, &limits[kind]);
     }
     TRMI_TRY(status);
-    double median = taken.ours[taken.count / 2], bus = 1;
-    double bare = taken.bounds[SUMMING][taken.count / 2] + taken.bounds[HANDING][taken.count / 2];
+    double median = trmi_middle(taken.ours, taken.count), bus = 1;
+    double bare = trmi_middle(taken.bounds[SUMMING], taken.count) + trmi_middle(taken.bounds[HANDING], taken.count);
     if (b->op.kind == TRM_ALLREDUCE) {
         bus = 2.0 * (double)(n - 1) / (double)n;
     } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||

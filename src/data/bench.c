@@ -3,9 +3,9 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/order.h"
 #include "base/os.h"
 
-#include <stdlib.h>
 #include <time.h>
 #include <turbojpeg.h>
 
@@ -49,19 +49,6 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_scratch *scratch
         *seconds += cpu_now() - start;
     }
     return TRM_OK;
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *values, int64_t count) {
-    if (count == 0) {
-        return 0;
-    }
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[count / 2];
 }
 
 trm_status trm_dataset_bench(trm_dataset *dataset, double seconds, trm_data_rate *out,
@@ -110,9 +97,9 @@ trm_status trm_dataset_bench(trm_dataset *dataset, double seconds, trm_data_rate
         }
     }
     if (status == TRM_OK) {
-        out->microseconds_per_sample = median(own, rounds);
-        out->decode_microseconds_per_sample = jpeg ? median(decode, rounds) : 0;
-        out->decode_ratio = jpeg ? median(ratio, rounds) : 0;
+        out->microseconds_per_sample = trmi_median(own, rounds);
+        out->decode_microseconds_per_sample = jpeg ? trmi_median(decode, rounds) : 0;
+        out->decode_ratio = jpeg ? trmi_median(ratio, rounds) : 0;
     }
     trmi_free(own);
     trmi_scratch_free(&scratch);

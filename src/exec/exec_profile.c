@@ -5,9 +5,9 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 
-#include <stdlib.h>
 
 /* How many steps are as this one, and the first of them. */
 static int32_t equal_steps(const trm_program *p, const trmi_step *step, int32_t *first) {
@@ -77,11 +77,6 @@ static double written_bytes(const trm_program *p, const trmi_step *step) {
     return bytes < step->cost.bytes ? bytes : step->cost.bytes;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Times of `rows` steps, `repeats` of each. */
 typedef struct stopwatch {
     trm_exec *exec;
@@ -123,11 +118,6 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
     }
     w->wholes[run] = trmi_os_now() - start - w->sampling;
     return TRM_OK;
-}
-
-static double median(double *times, int count) {
-    qsort(times, (size_t)count, sizeof *times, by_value);
-    return times[count / 2];
 }
 
 static void describe(const trm_program *p, int32_t i, double seconds, trm_step_profile *out) {
@@ -187,7 +177,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside, cons
         }
     }
     for (int32_t i = 0; i < w.rows; i++) {
-        double seconds = median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
+        double seconds = trmi_median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
         if (i < p->steps_count) {
             describe(p, i, seconds, &exec->profile[i]);
         } else {
@@ -195,7 +185,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside, cons
         }
     }
     if (step_seconds != NULL) {
-        *step_seconds = median(w.wholes, w.repeats);
+        *step_seconds = trmi_median(w.wholes, w.repeats);
     }
     *out = exec->profile;
     *count = w.rows;

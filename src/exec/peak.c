@@ -3,9 +3,9 @@
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROUNDS = 20000, SMALLEST = 3 << 18, ROOM = 3 << 27, STEP = 2, FIRST_ROOM = 256 };
@@ -52,11 +52,6 @@ static void keep(samples *s, double rate) {
     s->rate[s->count++] = rate;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* 0 without samples. */
 static double median(const samples *s) {
     double *sorted = s->count > 0 ? trmi_alloc((size_t)s->count * sizeof *sorted) : NULL;
@@ -64,8 +59,7 @@ static double median(const samples *s) {
         return s->count > 0 ? s->rate[s->count - 1] : 0;
     }
     memcpy(sorted, s->rate, (size_t)s->count * sizeof *sorted);
-    qsort(sorted, (size_t)s->count, sizeof *sorted, by_value);
-    double middle = sorted[s->count / 2];
+    double middle = trmi_median(sorted, s->count);
     trmi_free(sorted);
     return middle;
 }

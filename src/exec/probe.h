@@ -69,8 +69,6 @@ double trmi_probe_clock(const trmi_probe *probe);
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes);
 /* Of `count` rising sizes so many as `copies` of all of them together keep within the limit: at least `least`. */
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies);
-/* Of `count` times, which are sorted. */
-double trmi_probe_median(double *times, int32_t count);
 /* Lower quartile of `count` times, which are sorted; *spread may be NULL. */
 double trmi_probe_quartile(double *times, int32_t count, double *spread);
 /* The largest of all ranks, element by element. */

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 
 #include <math.h>
@@ -157,7 +158,7 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
 static trm_status usual(const links *l, double *times, int32_t turns, double *seconds, trm_error *err) {
     trm_status status = l->probe->comm == NULL ? TRM_OK
                                                : trm_comm_allreduce(l->probe->comm, times, turns, TRM_FLOAT64, TRM_REDUCE_MEAN, err);
-    *seconds = trmi_probe_median(times, turns);
+    *seconds = trmi_median(times, turns);
     return status;
 }
 
@@ -355,7 +356,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double 
             times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
         }
     }
-    *seconds = status != TRM_OK ? 0 : step ? trmi_probe_median(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
+    *seconds = status != TRM_OK ? 0 : step ? trmi_median(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }

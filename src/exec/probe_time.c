@@ -5,10 +5,10 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -62,18 +62,8 @@ int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count,
     return some;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double trmi_probe_median(double *times, int32_t count) {
-    qsort(times, (size_t)count, sizeof *times, by_value);
-    return (times[(count - 1) / 2] + times[count / 2]) / 2;
-}
-
 double trmi_probe_quartile(double *times, int32_t count, double *spread) {
-    qsort(times, (size_t)count, sizeof *times, by_value);
+    trmi_sort(times, count);
     double low = times[count / 4];
     if (spread != NULL) {
         *spread = low > 0 ? (times[count * 3 / 4] - low) / low : 0;

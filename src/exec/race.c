@@ -4,11 +4,11 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SETTLE = 6 };               /* turns, before anything is concluded from them */
@@ -130,19 +130,14 @@ static trm_status share_plan(const trmi_race *r, int32_t index, runner *of, trm_
     return trm_comm_broadcast(r->comm, of->plan, length, TRM_UINT8, 0, err);
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median_of(const double *values, int32_t count, double *quartiles) {
     double sorted[TRMI_RACE_TURNS];
     memcpy(sorted, values, (size_t)count * sizeof *sorted);
-    qsort(sorted, (size_t)count, sizeof *sorted, by_value);
+    trmi_sort(sorted, count);
     if (quartiles != NULL) {
         *quartiles = sorted[count * 3 / 4] - sorted[count / 4];
     }
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    return trmi_middle(sorted, count);
 }
 
 /* There and back, until time is up. */

@@ -2,12 +2,12 @@
 #include "train/planner.h"
 
 #include "base/error.h"
+#include "base/order.h"
 #include "base/os.h"
 #include "exec/race.h"
 #include "exec/trial.h"
 #include "train/model.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* The graph of the batches of all ranks together. */
@@ -36,11 +36,6 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .wire = model->parallel.wire, .sync_batch_norm = model->parallel.sync_batch_norm}};
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Every step as the slowest rank has it; lower quartile and median. */
 static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, double *quartile, double *median, trm_error *err) {
     double *times = trmi_alloc((size_t)steps * sizeof *times);
@@ -59,9 +54,8 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, doub
         }
     }
     if (status == TRM_OK) {
-        qsort(times, (size_t)steps, sizeof *times, by_value);
+        *median = trmi_median(times, steps);
         *quartile = times[steps / 4];
-        *median = times[steps / 2];
     }
     trmi_free(times);
     return status;
@@ -83,8 +77,7 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
         times[i] = trmi_os_now() - begin;
     }
     if (status == TRM_OK) {
-        qsort(times, (size_t)steps, sizeof *times, by_value);
-        profile(context, "update", "update", "optimiser", times[steps / 2]);
+        profile(context, "update", "update", "optimiser", trmi_median(times, steps));
     }
     trmi_free(times);
     return status;

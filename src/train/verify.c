@@ -2,10 +2,10 @@
 #include "train/verify.h"
 
 #include "base/error.h"
+#include "base/order.h"
 #include "train/context.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { STEPS = 3 };
@@ -68,11 +68,6 @@ static trm_status compare(const trmi_recording *split, const trmi_recording *one
     return TRM_OK;
 }
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* What rounding moves a tensor of the kind by, usually: a single one may have had luck. */
 static double usual(const trm_verification *v, trm_verify_kind kind, double *work) {
     int32_t n = 0;
@@ -81,8 +76,7 @@ static double usual(const trm_verification *v, trm_verify_kind kind, double *wor
             work[n++] = v->tensors[i].rounding;
         }
     }
-    qsort(work, (size_t)n, sizeof *work, by_value);
-    return n > 0 ? work[n / 2] : 0;
+    return trmi_median(work, n);
 }
 
 static trm_status judge(trm_verification *v, const trm_verify_options *o, double tolerance, trm_error *err) {
