@@ -83,8 +83,8 @@ TRM_API trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, i
 TRM_API const char *trm_safetensors_metadata(const trm_safetensors *file, const char *key);
 /* Copies tensor `name` into `into`, whose data, dtype and shape the caller has set. The shape must
  * be the file's; the types must agree, but for the floating ones, which are converted (to nearest
- * even). errors  TRM_INVALID naming the tensor with both shapes or types, or "no tensor of this
- * name" */
+ * even).
+ *   errors  TRM_INVALID naming the tensor with both shapes or types, or "no tensor of this name" */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                                                      const trm_tensor *into, trm_error *err);
 
@@ -138,10 +138,10 @@ typedef struct trm_checkpoint_options {
  *   thread  one at a time */
 typedef struct trm_checkpoint_writer trm_checkpoint_writer;
 
-/* Makes the directory, takes its lock and clears what an interrupted writer left behind.
- *   errors  TRM_INVALID when another process writes there: names host, pid and since when.
- *           The lock of a dead process is taken over; on another host, after 60 s without a sign of
- * life. owns    close with trm_checkpoint_writer_close */
+/* Makes the directory, takes its lock and clears what an interrupted writer left behind. The lock of a
+ * dead process is taken over; on another host, after 60 s without a sign of life.
+ *   errors  TRM_INVALID when another process writes there: names host, pid and since when
+ *   owns    close with trm_checkpoint_writer_close */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *dir,
                                                            const trm_checkpoint_options *options,
                                                            trm_checkpoint_writer **out,
@@ -151,10 +151,10 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_open(const char *dir,
  * `background`: when trm_checkpoint_wait does) it is complete on the disk; when anything fails, or
  * the process is killed at any point, what was there before still loads. Then <dir>/checkpoint
  * names the newest and all but the newest `keep` are removed, never one in use, and never before
- * two of those kept (one if keep is 1) have been read back and verified. errors  TRM_NOSPACE before
- * anything is written unless 1.2 times the size is free; TRM_IO; TRM_INVALID. With `background`:
- * this save has been started, and the error may be that of the one before, whose sentence says so.
- */
+ * two of those kept (one if keep is 1) have been read back and verified.
+ *   errors  TRM_NOSPACE before anything is written unless 1.2 times the size is free; TRM_IO;
+ *           TRM_INVALID. With `background`: this save has been started, and the error may be that of
+ *           the one before, whose sentence says so */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *writer,
                                                     const trm_checkpoint_info *info,
                                                     const trm_checkpoint_part *parts,
@@ -163,7 +163,8 @@ TRM_API TRM_MUST_USE trm_status trm_checkpoint_save(trm_checkpoint_writer *write
 /* Waits for the save in the background; its error, if nobody has been told yet. */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err);
 
-/* Waits, gives the lock back and frees, always. Returns what wait would. NULL is fine. */
+/* Waits, gives the lock back and frees, always. A directory that open made goes again where saving failed and
+ * left it empty. Returns what wait would. NULL is fine. */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer,
                                                             trm_error *err);
 
@@ -196,7 +197,8 @@ TRM_API const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *chec
                                                       const char *name);
 
 /* The global step of the newest complete checkpoint in `dir`, by its manifest alone (an evaluator
- * polls this).   errors  TRM_END if there is none */
+ * polls this).
+ *   errors  TRM_END if there is none */
 TRM_API TRM_MUST_USE trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step,
                                                       trm_error *err);
 

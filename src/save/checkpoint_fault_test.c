@@ -170,6 +170,7 @@ static void failing_calls(fault_kind kind, int error) {
             } else {
                 failures++;
                 assert_true(loaded == 2 || loaded == (s->first ? 1 : 0));
+                assert_true(kind != FAULT_ONCE || loaded != 0 || access(dir, F_OK) != 0); /* not even the folder */
                 assert_int_equal(status, error == ENOSPC ? TRM_NOSPACE : TRM_IO);
             }
             recover();

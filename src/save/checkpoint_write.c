@@ -26,6 +26,8 @@ struct trm_checkpoint_writer {
     const trmi_os *os;
     trm_checkpoint_options options;
     char dir[TRMI_PATH_BYTES];
+    int32_t made; /* directories at the end of `dir` that were not there before */
+    bool failed;  /* a save */
     trmi_lock *lock;
     int64_t next_sequence;
     double opened; /* Unix seconds: keep_every_hours counts from here */
@@ -260,6 +262,7 @@ static trm_status start(trm_checkpoint_writer *writer, const trm_checkpoint_info
         trm_error local;
         status = persist(writer, err != NULL ? err : &local);
     }
+    writer->failed = writer->failed || status != TRM_OK;
     trmi_checkpoint_job_free(&writer->job);
     return status;
 }
@@ -273,6 +276,7 @@ trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
     if (writer->outcome != TRM_OK && err != NULL) {
         *err = writer->outcome_err;
     }
+    writer->failed = writer->failed || writer->outcome != TRM_OK;
     trmi_checkpoint_job_free(&writer->job);
     return writer->outcome;
 }
@@ -292,6 +296,31 @@ trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoi
 }
 
 /* ---- open and close -------------------------------------------------------------------- */
+
+static int32_t missing_levels(const char *dir) {
+    char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
+    struct stat info;
+    int32_t levels = 0;
+    for (snprintf(path, sizeof path, "%s", dir); stat(path, &info) != 0; memcpy(path, parent, sizeof path)) {
+        trmi_path_parent(path, parent);
+        if (strcmp(path, parent) == 0) {
+            break;
+        }
+        levels++;
+    }
+    return levels;
+}
+
+/* Where nothing could be saved there is not even an empty directory afterwards. Only then: another writer may wait for the lock
+ * in a directory that this one made. */
+static void remove_what_was_made(const trm_checkpoint_writer *writer) {
+    char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
+    snprintf(path, sizeof path, "%s", writer->dir);
+    for (int32_t i = 0; i < writer->made && writer->os->rmdir(writer->os->context, path) == 0; i++) {
+        trmi_path_parent(path, parent);
+        memcpy(path, parent, sizeof path);
+    }
+}
 
 /* The directory and, if it was made now, its name in each directory above. */
 static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
@@ -340,6 +369,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = writer->options.os != NULL ? writer->options.os : trmi_os_real();
     memcpy(writer->dir, dir, length + 1);
+    writer->made = missing_levels(dir);
     trm_status status;
     TRMI_TRY_GOTO(status, make_dir(dir, writer->os, err), failed);
     TRMI_TRY_GOTO(
@@ -353,6 +383,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
     return TRM_OK;
 failed:
     trmi_lock_release(writer->lock);
+    remove_what_was_made(writer);
     trmi_free(writer);
     return status;
 }
@@ -363,6 +394,9 @@ trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer, trm_error 
     }
     trm_status status = trm_checkpoint_wait(writer, err);
     trmi_lock_release(writer->lock);
+    if (writer->failed) {
+        remove_what_was_made(writer);
+    }
     trmi_free(writer->verified);
     trmi_free(writer->copy);
     trmi_free(writer);
