@@ -197,10 +197,16 @@ static trm_status write_histogram(board *b, const trm_progress *p, int32_t index
 
 static trm_status board_epoch(void *context, const trm_progress *p, trm_error *err) {
     board *b = context;
-    if (b->events == NULL || b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
+    if (b->options.histogram_epochs <= 0 || p->epoch % b->options.histogram_epochs != 0) {
         return TRM_OK;
     }
     trm_exec *exec = trm_model_exec(p->model);
+    if (p->model->options.parallel.split != TRM_SPLIT_NONE) { /* parameters may be cut: all ranks make them whole */
+        TRMI_TRY(trm_exec_gather_slots(exec, err));
+    }
+    if (b->events == NULL) {
+        return TRM_OK;
+    }
     trm_status status = TRM_OK;
     for (int32_t i = 0; status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
         if (trm_exec_variable(exec, i).kind == TRM_VARIABLE_PARAMETER) {

@@ -266,6 +266,9 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
 
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
     const trm_early_stop_options *o = context;
+    if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {
+        return TRMI_FAIL(err, TRM_INVALID, "early stop watches top-1: evaluations of this model have none; let it watch the loss");
+    }
     return watch(o, p, o->watch == TRM_WATCH_TOP1 ? p->evaluation->top1 : p->evaluation->loss, err);
 }
 

@@ -288,7 +288,7 @@ static void a_model_takes_one_or_the_other(void **state) {
     CHECK_OK(trm_dataset_batch(data, 8, true, &err), err);
     trm_model_options options = {.network = network, .data = data, .learning_rate = {.base = 0.1}, .context = context,
                                  .parallel = {.shard_optimizer = true}};
-    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "may only name the communicator");
+    CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "only comm, mesh and plan");
     options.parallel.shard_optimizer = false;
     set("device_num", "2");
     CHECK_FAILS(trm_model_create(&options, &model, &err), TRM_INVALID, err, "device_num is 2");

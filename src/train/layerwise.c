@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 
-
 static const char *const part_name = "layerwise";
 
 bool trmi_has_layerwise(const trm_model *model) { return model->options.parallel.layerwise_count > 0; }

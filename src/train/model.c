@@ -299,8 +299,8 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     const trm_parallel_options *p = &given->parallel;
     if (p->sum || p->wire != 0 || p->bucket != 0 || p->shard_optimizer || p->joint || p->sync_batch_norm != 0 ||
         p->no_broadcast || p->layerwise_count != 0 || p->block != 0 || given->accumulate > 1) {
-        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: beside mesh and plan parallel may only "
-                         "name the communicator beside it, and accumulate is grad_accumulation_step");
+        return TRMI_FAIL(err, TRM_INVALID, "a model's context says how ranks work together: of parallel only comm, mesh and plan may be "
+                         "given beside it, and accumulate is its grad_accumulation_step");
     }
     o->context = NULL;
     TRMI_TRY(trm_context_resolve(given->context, given->parallel.comm, &o->parallel, &o->accumulate, err));

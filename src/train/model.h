@@ -58,7 +58,7 @@ struct trm_model {
     atomic_int stop;
 };
 
-/* Graph, program and feeds for batches of `data`. `share` may be NULL.
+/* Graph, program and feeds for batches of `data`; for evaluation over the weights of training where they can be shared.
  *   owns  the caller, trmi_compiled_free; zeroes `out` on failure */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err);

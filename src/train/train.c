@@ -363,12 +363,15 @@ static trm_status one_epoch(run *r, trm_error *err) {
 
 /* ---- the call --------------------------------------------------------------------------------- */
 
-static trm_status take_callbacks(run *r, trm_error *err) {
+static void take_callbacks(run *r) {
     while (r->callbacks_count < TRM_MAX_CALLBACKS &&
            any_hook(&r->options->callbacks[r->callbacks_count])) {
         r->callbacks[r->callbacks_count] = r->options->callbacks[r->callbacks_count];
         r->callbacks_count++;
     }
+}
+
+static trm_status check_options(const run *r, trm_error *err) {
     if (r->model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
     }
@@ -434,7 +437,7 @@ static trm_status begin(run *r, trm_error *err) {
 }
 
 static trm_status go(run *r, trm_error *err) {
-    TRMI_TRY(take_callbacks(r, err));
+    TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin(r, err));
     while ((r->options->epochs <= 0 || r->model->epoch < r->options->epochs) && !r->used_up &&
            !must_stop(r)) {
@@ -459,11 +462,14 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     run r = {.model = model, .options = options};
+    trm_error own; /* callbacks and the other ranks are told what the caller does not want to know */
+    err = err != NULL ? err : &own;
+    take_callbacks(&r);
     trm_status status = trmi_pace_create(trmi_model_comm(model), &r.pace, err);
     status = status == TRM_OK ? go(&r, err) : status;
     trmi_pace_destroy(r.pace);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
-    if (alone && err != NULL && trmi_model_comm(model) != NULL) {
+    if (alone && trmi_model_comm(model) != NULL) {
         trm_comm_abort(trmi_model_comm(model), err); /* the others stop too, and say why */
     }
     for (int32_t i = 0; i < r.callbacks_count; i++) {
