@@ -192,7 +192,9 @@ TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimato
                                                    trm_error *err);
 
 /* What rows of the servers that keep `folder` (model_dir/ps) began with: a warm start's weights, to look into the folder
- * with. read NULL: initial values.   errors  IO (the file is gone), CORRUPT, NOMEM   owns  caller, trm_ps_initial_close */
+ * with. read NULL: initial values.
+ *   errors  IO (the file is gone), CORRUPT, NOMEM
+ *   owns    caller, trm_ps_initial_close */
 TRM_API TRM_MUST_USE trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out, trm_error *err);
 TRM_API void trm_ps_initial_close(trm_ps_source *source);
 

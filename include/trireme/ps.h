@@ -57,8 +57,8 @@ typedef struct trm_ps_server_options {
     const void *token;             /* 32 bytes, the job's secret; needed beyond loopback */
 } trm_ps_server_options;
 
-/* Starts a server; what its folder holds (newest complete checkpoint, then the logs) is loaded
- * first. errors  INVALID, NOMEM, IO, CORRUPT */
+/* Starts a server; what its folder holds (newest complete checkpoint, then the logs) is loaded first.
+ *   errors  INVALID, NOMEM, IO, CORRUPT */
 TRM_API TRM_MUST_USE trm_status trm_ps_server_start(const trm_ps_server_options *options,
                                                     trm_ps_server **out, trm_error *err);
 /* "127.0.0.1:41234", "" without a listener. */

@@ -34,8 +34,9 @@ typedef struct trm_events_options {
 } trm_events_options;
 
 /* Makes <dir>/events.out.tfevents.<time>.<host>.<pid>.<n>, always a new file; `dir` is made if
- * missing. TensorBoard takes the directory's name for the run's. owns    close with
- * trm_events_close   errors  TRM_IO, TRM_NOSPACE */
+ * missing. TensorBoard takes the directory's name for the run's.
+ *   errors  TRM_IO, TRM_NOSPACE
+ *   owns    close with trm_events_close */
 TRM_API TRM_MUST_USE trm_status trm_events_open(const char *dir, const trm_events_options *options,
                                                 trm_events **out, trm_error *err);
 TRM_API const char *trm_events_path(const trm_events *events);
@@ -92,7 +93,8 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
                                                  const trm_metrics_options *options,
                                                  trm_metrics **out, trm_error *err);
 /* One line. `event` says what it is about: "step", "epoch", "eval". A value that is a float prints
- * with 9 digits: equal bits print equal.   errors  TRM_INVALID for a name without a column */
+ * with 9 digits: equal bits print equal.
+ *   errors  TRM_INVALID for a name without a column */
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,
                                                   int64_t global_step, const trm_named_scalar *scalars,
                                                   int64_t count, trm_error *err);

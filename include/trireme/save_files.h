@@ -40,8 +40,8 @@ typedef struct trm_npz_entry {
 
 /* Opens an archive, or a single .npy, by its content. Checksums of all members are verified.
  *   errors  TRM_CORRUPT with member and offset; TRM_UNSUPPORTED for compressed archives
- *           (numpy.savez_compressed), big-endian and object arrays (pickle): says how to save
- * instead owns    close with trm_npz_close */
+ *           (numpy.savez_compressed), big-endian and object arrays (pickle): says how to save instead
+ *   owns    close with trm_npz_close */
 TRM_API TRM_MUST_USE trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err);
 TRM_API void trm_npz_close(trm_npz *file);
 TRM_API int64_t trm_npz_count(const trm_npz *file);
@@ -93,8 +93,8 @@ typedef struct trm_inspect_options {
 } trm_inspect_options;
 
 /* Recognises `path` by content and describes it: safetensors, a checkpoint or a directory of them,
- * event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch. errors  TRM_CORRUPT when nothing fits,
- * naming what was tried, or with the first fault */
+ * event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
+ *   errors  TRM_CORRUPT when nothing fits, naming what was tried, or with the first fault */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
 

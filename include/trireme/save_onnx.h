@@ -107,7 +107,8 @@ typedef struct trm_onnx_write_options {
 
 /* Checks the graph (each value made once and before it is used, outputs exist) and writes it. The
  * file appears complete or not at all and is on the disk when the call returns; <path>.data, if
- * any, before it.   errors  TRM_INVALID naming the node and value; TRM_IO, TRM_NOSPACE */
+ * any, before it.
+ *   errors  TRM_INVALID naming the node and value; TRM_IO, TRM_NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
                                                const trm_onnx_write_options *options,
                                                trm_error *err);

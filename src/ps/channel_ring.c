@@ -342,8 +342,7 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
     return TRM_OK;
 }
 
-/* ---- across processes
- * ---------------------------------------------------------------------------- */
+/* ---- across processes ------------------------------------------------------------------------ */
 
 trm_status trmi_shm_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out, char path[128],
                           trm_error *err) {

@@ -461,8 +461,7 @@ static trm_status wrap(int fd, const char *peer, trmi_channel **out, trm_error *
     return TRM_OK;
 }
 
-/* ---- listening and connecting
- * -------------------------------------------------------------------- */
+/* ---- listening and connecting ---------------------------------------------------------------- */
 
 struct trmi_channel_listener {
     int fd, stop_fd;

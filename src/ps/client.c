@@ -34,8 +34,7 @@ static trm_status stopped(const trmi_peer *peer, trm_error *err) {
     return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)", peer->number, peer->address);
 }
 
-/* ---- first words
- * -------------------------------------------------------------------------------------- */
+/* ---- first words ----------------------------------------------------------------------------- */
 
 /* On a connection of which nobody else knows yet. *refused: the server has answered with an error.
  */
@@ -162,8 +161,7 @@ static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool join
     return TRM_OK;
 }
 
-/* ---- mending
- * ------------------------------------------------------------------------------------------- */
+/* ---- mending --------------------------------------------------------------------------------- */
 
 static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                            size_t bytes, double deadline, trm_error *err) {
@@ -334,8 +332,7 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_
     return status;
 }
 
-/* ---- answers
- * ------------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void staged(trm_ps_client *client, trmi_peer *peer, const trmi_ps_header *header, const trmi_ps_note *note,
                    const uint8_t *trailer) {
@@ -616,8 +613,7 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
     }
 }
 
-/* ---- creation
- * -------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
                                 trm_error *err) {

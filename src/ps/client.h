@@ -175,13 +175,12 @@ struct trm_ps_client {
     void *wrap_context;
 };
 
-/* --- connections (client.c)
- * ----------------------------------------------------------------------- */
+/* --- connections (client.c) ------------------------------------------------------------------- */
 /* Pushes that this server has not answered. */
 int trmi_client_pushes_pending(const trmi_peer *peer);
 /* Takes in one message from this server, or mends its connection: pushes and pulls are then sent
- * again, an order is its asker's to repeat. errors  TIMEOUT, PEER (at the deadline), CANCELLED
- * (replaced), INVALID */
+ * again, an order is its asker's to repeat.
+ *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double deadline,
                                 trm_error *err);
 /* Sends bytes as one message; a broken connection is mended first. */
@@ -202,8 +201,7 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_peer *peer, trmi_p
                                   trm_error *err);
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_peer *peer, uint64_t number,
                                   trm_error *err);
-/* --- steps (client_step.c)
- * ----------------------------------------------------------------------- */
+/* --- steps (client_step.c) -------------------------------------------------------------------- */
 /* Server 0 has told of steps.   errors  CORRUPT, NOMEM */
 trm_status trmi_client_steps_learn(trm_ps_client *client, const uint8_t *data, size_t bytes, trm_error *err);
 /* Whether this server has not been told of all that this worker knows through this connection. */
@@ -218,8 +216,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),
                                       void *context, trm_ps_client **out, trm_error *err);
 
-/* --- distinct keys (client_unique.c)
- * ----------------------------------------------------------------- */
+/* --- distinct keys (client_unique.c) ---------------------------------------------------------- */
 /* Cuts the batch into parts, once.   errors  NOMEM */
 trm_status trmi_batch_cut(trm_ps_batch *batch, trm_error *err);
 /* Numbers the distinct keys of the next part. */
@@ -227,8 +224,7 @@ void trmi_batch_number_part(trm_ps_batch *batch);
 /* Both, for all parts. */
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
 
-/* --- batches (client_batch.c)
- * ------------------------------------------------------------------------ */
+/* --- batches (client_batch.c) ----------------------------------------------------------------- */
 /* Arranges the uniques from `first` to `end` (of whole tables) with `wanted & mask` equal to `match`. A counting sort,
  * unless there is one shard and nobody's wishes differ: then nothing moves. */
 trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end, uint32_t mask,
@@ -247,8 +243,7 @@ void trmi_batch_release(trm_ps_batch *batch);
 /* Gives the answers to a part back to their channels. */
 void trmi_part_release(trm_ps_client *client, trmi_part *part);
 
-/* --- pulls (client_pull.c)
- * --------------------------------------------------------------------------- */
+/* --- pulls (client_pull.c) -------------------------------------------------------------------- */
 /* Sends what this server has been asked for and has not answered, again. */
 trm_status trmi_batch_ask_again(trm_ps_batch *batch, trmi_peer *peer, double deadline, trm_error *err);
 /* When the oldest pull was sent that this server owes an answer; 0 = it owes none. */
@@ -261,8 +256,7 @@ void trmi_batch_answer(trm_ps_batch *batch, trmi_peer *peer, const trmi_ps_heade
 /* The same for a server's refusal. */
 void trmi_batch_refused(trm_ps_batch *batch, const trmi_peer *peer, uint64_t request, const trm_error *why);
 
-/* --- hot rows (client_cache.c)
- * ------------------------------------------------------------------------ */
+/* --- hot rows (client_cache.c) ---------------------------------------------------------------- */
 /* errors NOMEM */
 trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, trm_error *err);
 void trmi_cache_destroy(trmi_cache *cache);

@@ -121,8 +121,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
     return TRM_OK;
 }
 
-/* ---- sections
- * ---------------------------------------------------------------------------------------- */
+/* ---- sections -------------------------------------------------------------------------------- */
 
 static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *a, trm_error *err) {
     int64_t groups = (int64_t)c->shards * c->servers * c->table_count;

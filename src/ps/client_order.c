@@ -170,8 +170,7 @@ trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- checkpoints
- * ------------------------------------------------------------------------------------------ */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 typedef struct vector {
     trmi_push_id *ids;

@@ -5,8 +5,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* ---- hot rows
- * -------------------------------------------------------------------------------------------- */
+/* ---- hot rows -------------------------------------------------------------------------------- */
 
 /* Own batches that a cached row may be old: no more than the table's rows may be. */
 static int64_t age_of(const trm_ps_client *c, uint32_t table) {
@@ -52,8 +51,7 @@ static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     }
 }
 
-/* ---- asking
- * ---------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Sends the pull of a part to one server (again). */
 static trm_status ask(trm_ps_batch *b, trmi_part *part, trmi_peer *peer, double deadline, trm_error *err) {
@@ -217,8 +215,7 @@ trm_status trm_ps_pull_start(trm_ps_batch *b, trm_error *err) {
     return status;
 }
 
-/* ---- answers
- * --------------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* Copies an answer that will be wanted later: where it lies, it is in the way of others. */
 static void keep_answer(const trm_ps_client *c, trmi_part *part, uint32_t server) {

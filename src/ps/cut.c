@@ -56,8 +56,7 @@ struct trmi_cut {
     int64_t rows;
 };
 
-/* ---- the owner's side
- * -------------------------------------------------------------------------------- */
+/* ---- the owner's side ------------------------------------------------------------------------ */
 
 static void close_block(trmi_cut *cut) {
     if (cut->block != NULL) {
@@ -196,8 +195,7 @@ static void save_head(trmi_cut *cut) {
                  sizeof *shard->spans);
 }
 
-/* ---- the writer's side
- * ------------------------------------------------------------------------------- */
+/* ---- the writer's side ----------------------------------------------------------------------- */
 
 static void seal_blocks(buffer *b) {
     for (size_t at = 0; at < b->used;) {
@@ -287,8 +285,7 @@ static void *write_files(void *context) {
     }
 }
 
-/* ---- the cut
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the cut --------------------------------------------------------------------------------- */
 
 trm_status trmi_cut_create(trmi_shard *shard, trmi_cut **out, trm_error *err) {
     trmi_cut *cut = trmi_alloc(sizeof *cut);

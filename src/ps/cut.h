@@ -46,8 +46,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
 bool trmi_cut_walk(trmi_cut *cut, int64_t rows);
 bool trmi_cut_busy(const trmi_cut *cut);
 
-/* --- reading
- * ----------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Which keys a loading shard wants. */
 typedef struct trmi_cut_filter {

@@ -20,8 +20,7 @@ static int make_folder(void **state) {
 }
 static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK; }
 
-/* ---- a job of one worker, the chief
- * ------------------------------------------------------------------------------ */
+/* ---- a job of one worker, the chief ---------------------------------------------------------- */
 
 typedef struct job {
     trm_ps_server_options options;
@@ -113,8 +112,7 @@ static void check_checkpoint(const job *j, bool differential) {
     assert_int_equal(result.differential, differential);
 }
 
-/* ---- what goes wrong
- * --------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ------------------------------------------------------------------------- */
 
 typedef struct ambush {
     job *job;
@@ -160,8 +158,7 @@ static trm_status start_again(ambush *a, trm_error *err) {
     return a->lost ? TRM_OK : TRMI_FAIL(err, TRM_PEER, "the server has gone");
 }
 
-/* ---- tests
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 /* A server is started again when all have written their files of a cut, and before the manifest says so. The job goes on, its
  * next checkpoint is whole, and so is what a later start finds in it and in the logs. */

@@ -34,8 +34,7 @@ typedef struct job {
 
 static char folder[64], address[SERVERS][64];
 
-/* ---- processes
- * ---------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 /* A server process; says where it listens through a file, and keeps its port over its lives. */
 static pid_t start_server_process(const job *j, int number, const char *listen) {

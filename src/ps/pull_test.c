@@ -121,8 +121,7 @@ static void synchronous_workers_pull_at_once(void **state) {
     trm_ps_server_stop(j.server[0]);
 }
 
-/* ---- one shard and several
- * ---------------------------------------------------------------------------------- */
+/* ---- one shard and several ------------------------------------------------------------------- */
 
 /* Two pushes of SLICES slices, in which keys come several times and what is wanted differs; then the rows of these keys
  * and of others. */
@@ -186,8 +185,7 @@ static void one_shard_gives_the_rows_of_several(void **state) {
     }
 }
 
-/* ---- connections that break
- * ---------------------------------------------------------------------------------- */
+/* ---- connections that break ------------------------------------------------------------------ */
 
 /* A channel whose peer seems gone after so many messages. */
 typedef struct brittle {
@@ -252,8 +250,7 @@ static void parts_are_asked_for_again(void **state) {
     stop(&j);
 }
 
-/* ---- hot rows
- * ------------------------------------------------------------------------------------------------ */
+/* ---- hot rows -------------------------------------------------------------------------------- */
 
 /* A batch has asked, and found a row in the cache; before it is waited for, the answers of another one fill the cache
  * with rows of their own. */

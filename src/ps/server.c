@@ -23,8 +23,7 @@ enum {
 
 static const double LATE_SECONDS = 0.002; /* between looks whether a client has made room */
 
-/* ---- owner threads
- * ------------------------------------------------------------------------------------ */
+/* ---- owner threads --------------------------------------------------------------------------- */
 
 static void *own_shard(void *context) {
     trmi_runner *runner = context;
@@ -67,8 +66,7 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
     return o->folder == NULL ? TRM_OK : trmi_cut_create(runner->shard, &runner->cut, err);
 }
 
-/* ---- a connection
- * -------------------------------------------------------------------------------------- */
+/* ---- a connection ---------------------------------------------------------------------------- */
 
 /* The batch with which a worker begins: the first, the one behind its last, or, when it comes late
  * or was not waited for any more, the one at which the slowest of the others is. */
@@ -391,8 +389,7 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
     return TRM_OK;
 }
 
-/* ---- start and stop
- * --------------------------------------------------------------------------------------- */
+/* ---- start and stop -------------------------------------------------------------------------- */
 
 static trm_status listen_at(trm_ps_server *server, trm_error *err) {
     char host[64];

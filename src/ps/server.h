@@ -224,8 +224,7 @@ void trmi_run_group(trmi_runner *runner, trmi_request *request);
 void trmi_run_stage(trmi_runner *runner, trmi_request *request);
 void trmi_run_step(trmi_runner *runner, trmi_request *request);
 
-/* --- workers (server_workers.c): with the front mutex held
- * ------------------------------------- */
+/* --- workers (server_workers.c): with the front mutex held ------------------------------------ */
 /* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
@@ -234,8 +233,7 @@ void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarn
 /* NULL: not seen. */
 trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker);
 
-/* --- the front (server_front.c): all with the front mutex held
- * ------------------------------------- */
+/* --- the front (server_front.c): all with the front mutex held -------------------------------- */
 /* A push goes to the shards, here: refused, to fill its window. */
 void trmi_front_refuse(trm_ps_server *server, trmi_request *request);
 /* Server 0: the first push of this worker that no step has, NULL = none is here. */
@@ -251,8 +249,7 @@ trmi_request *trmi_front_advance(trm_ps_server *server);
  */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 
-/* --- how far tables run behind (server_lag.c): with the front mutex held
- * ------------------------------------------------------------------------ */
+/* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */
 trm_status trmi_lag_create(trm_ps_server *server, trm_error *err);
 void trmi_lag_destroy(trm_ps_server *server);
 /* A worker has declared a table.   errors  INVALID: another one did so differently */
@@ -266,8 +263,7 @@ int64_t trmi_lag_push(trm_ps_server *server, trmi_worker *worker, const trmi_req
 /* Into lags and lag_sum. */
 void trmi_lag_tell(const trm_ps_server *server, int64_t table, trm_table_stats *out);
 
-/* --- steps of samples that are lent (server_step.c): with the front mutex held
- * ------------------------------------------------------------------------ */
+/* --- steps of samples that are lent (server_step.c): with the front mutex held ---------------- */
 /* A push of kind STAGE has come. */
 void trmi_step_stage(trm_ps_server *server, trmi_request *request);
 /* Server 0: decides as many steps as there are pushes for; then as trmi_front_advance. */
@@ -284,8 +280,7 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
 /* And after the book: leases of these steps have gone on. */
 void trmi_step_settle(trm_ps_server *server);
 
-/* --- orders (server_order.c)
- * ------------------------------------------------------------------------ */
+/* --- orders (server_order.c) ------------------------------------------------------------------ */
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from);
 void trmi_order_handle(trm_ps_server *server, trmi_request *request);
 /* Front mutex held: pushes that were held back for a cut go on without it, unless it has begun; as trmi_front_advance. */
@@ -293,18 +288,16 @@ trmi_request *trmi_order_release(trm_ps_server *server);
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);
 
-/* --- proof of the token (auth.c)
- * ------------------------------------------------------------------------ */
+/* --- proof of the token (auth.c) -------------------------------------------------------------- */
 /* HMAC-SHA256 of role and both nonces; a fresh nonce. */
 void trmi_ps_prove(const uint8_t token[32], const char *role, const uint8_t nonces[64],
                    uint8_t mac[32]);
 trm_status trmi_ps_nonce(uint8_t nonce[32], trm_error *err);
 bool trmi_ps_same_mac(const uint8_t a[32], const uint8_t b[32]);
 
-/* --- leases (server_lease.c), front mutex held
- * ------------------------------------------------------------ */
-/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not
- * logged. errors  IO, CORRUPT, NOMEM */
+/* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
+/* Opens the book and what its log says: all of it, or up to the last cut when pushes are not logged.
+ *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
 void trmi_server_lease_close(trm_ps_server *server);
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *request);
@@ -316,8 +309,7 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request
 /* In its epoch, of the last sample's epoch. */
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
-/* --- who is away (server_away.c), front mutex held
- * -------------------------------------------------------------- */
+/* --- who is away (server_away.c), front mutex held -------------------------------------------- */
 /* After restore, before the book of leases: tells `see` of each record, the last one of a worker counts.   errors  IO, NOMEM */
 typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
 trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
@@ -332,8 +324,7 @@ void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away)
 /* The same file remembers the chief.   errors  IO, NOSPACE */
 trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation, trm_error *err);
 
-/* --- the chief (server_chief.c), server 0, front mutex held
- * -------------------------------------------------------------- */
+/* --- the chief (server_chief.c), server 0, front mutex held ----------------------------------- */
 /* The order CHIEF; true when another worker has become the chief. */
 bool trmi_chief_order(trm_ps_server *server, trmi_request *request);
 /* A message of this request's sender: the chief lives. */
@@ -343,14 +334,12 @@ void trmi_chief_left(trm_ps_server *server, const trmi_request *request);
 /* Whether the sender may do what only the chief may; else r->err says who is it. */
 bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 
-/* --- connections (server.c)
- * ------------------------------------------------------------------------------ */
+/* --- connections (server.c) ------------------------------------------------------------------- */
 /* A client's end of a connection within the process.   errors NOMEM */
 trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
                                      trm_error *err);
 
-/* --- starting from a folder (server_restore.c)
- * --------------------------------------------------------- */
+/* --- starting from a folder (server_restore.c) ------------------------------------------------ */
 /* Newest complete checkpoint, then logs; opens the log. Before the threads start.   errors as start
  */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err);

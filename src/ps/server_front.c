@@ -84,8 +84,7 @@ bool trmi_front_parks(trm_ps_server *server, trmi_request *r) {
     return true;
 }
 
-/* ---- pushes
- * ---------------------------------------------------------------------------------------- */
+/* ---- pushes ---------------------------------------------------------------------------------- */
 
 static void take_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
@@ -286,8 +285,7 @@ trmi_request *trmi_front_advance(trm_ps_server *server) {
     return ready;
 }
 
-/* ---- time
- * ------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void drop_silent_workers(trm_ps_server *server, double now) {
     for (int64_t i = 0; i < server->worker_count; i++) {

@@ -13,8 +13,7 @@
 
 static const double hold_seconds = 30; /* for pushes that other servers have let through */
 
-/* ---- tables
- * -------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 typedef struct table_order {
     trmi_request request;
@@ -95,8 +94,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
     return trmi_lag_declare(server, *number, checked.staleness, err);
 }
 
-/* ---- statistics and audits
- * ----------------------------------------------------------------------------- */
+/* ---- statistics and audits ------------------------------------------------------------------- */
 
 void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
     int64_t *a = (int64_t *)(void *)to;
@@ -380,8 +378,7 @@ static void complete_cut(trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- all of them
- * ------------------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
     if (r->note.value[1] >= 0 && r->note.value[1] < (int64_t)server->table_count) {

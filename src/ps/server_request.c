@@ -47,8 +47,7 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* ---- answers
- * ---------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 /* Nobody waits here for a client: TIMEOUT when it has no room. */
 static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
@@ -268,8 +267,7 @@ void trmi_request_pulls_go(trmi_request *list) {
     }
 }
 
-/* ---- on the shards
- * ---------------------------------------------------------------------------------- */
+/* ---- on the shards --------------------------------------------------------------------------- */
 
 void trmi_run_pull(trmi_runner *runner, trmi_request *r) {
     uint32_t s = runner->shard->number;

@@ -31,8 +31,7 @@ void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, ch
              server->options.server, server->options.servers, shard, server->shards, cut);
 }
 
-/* ---- pruning
- * ---------------------------------------------------------------------------------------- */
+/* ---- pruning --------------------------------------------------------------------------------- */
 
 static void remove_cut(const trm_ps_server *server, uint32_t cut) {
     char path[400];
@@ -67,8 +66,7 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
     return TRM_OK;
 }
 
-/* ---- manifests
- * ---------------------------------------------------------------------------------------- */
+/* ---- manifests ------------------------------------------------------------------------------- */
 
 /* Calls for the files that shard `into` of this server needs: its own if the job has the same form, else all. */
 static trm_status each_file(trm_ps_server *server, const trmi_manifest *m, uint32_t into,

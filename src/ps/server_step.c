@@ -37,8 +37,7 @@ typedef struct step_head {
     uint32_t count, zero;
 } step_head;
 
-/* ---- what has been decided
- * ---------------------------------------------------------------------------------------- */
+/* ---- what has been decided ------------------------------------------------------------------- */
 
 static void forget_step(trmi_step *s) {
     trmi_free(s->ids);
@@ -84,8 +83,7 @@ void trmi_step_tell(const trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* ---- its log
- * ---------------------------------------------------------------------------------------- */
+/* ---- its log --------------------------------------------------------------------------------- */
 
 static void log_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/steps-server-%d.log", server->folder, server->options.server);
@@ -158,8 +156,7 @@ static trm_status log_step(trm_ps_server *server, const trmi_step *s, trm_error 
     return status;
 }
 
-/* ---- deciding: server 0
- * ---------------------------------------------------------------------------------------- */
+/* ---- deciding: server 0 ---------------------------------------------------------------------- */
 
 static void take_out(trm_ps_server *server, const trmi_request *r) {
     trmi_request **at = &server->staged;
@@ -339,8 +336,7 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     return trmi_front_advance(server);
 }
 
-/* ---- keeping
- * ---------------------------------------------------------------------------------------- */
+/* ---- keeping --------------------------------------------------------------------------------- */
 
 /* Appends; of copies of the same push the last that came is answered: the connection of the others is broken. */
 static void wait_for_step(trm_ps_server *server, trmi_request *r) {
@@ -419,8 +415,7 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     trmi_request_dispatch(server, r);
 }
 
-/* ---- being told: the others
- * ---------------------------------------------------------------------------------------- */
+/* ---- being told: the others ------------------------------------------------------------------ */
 
 static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation, uint64_t sequence) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
@@ -496,8 +491,7 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
     r->note.value[2] = server->step;
 }
 
-/* ---- start and end
- * ---------------------------------------------------------------------------------------- */
+/* ---- start and end --------------------------------------------------------------------------- */
 
 /* A step that was decided and that not all shards had: they keep its pushes. */
 static trm_status take_up(trm_ps_server *server, trmi_step *s, trm_error *err) {

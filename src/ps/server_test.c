@@ -217,8 +217,7 @@ static void assert_close_to(const view *v, const reference *r) {
     }
 }
 
-/* ---- one worker
- * ------------------------------------------------------------------------------------- */
+/* ---- one worker ------------------------------------------------------------------------------ */
 
 static void one_worker_equals_plain_loops(void **state) {
     for (int form = 0; form < 4; form++) {
@@ -266,8 +265,7 @@ static void one_worker_equals_plain_loops(void **state) {
     }
 }
 
-/* ---- several workers
- * ------------------------------------------------------------------------------------ */
+/* ---- several workers ------------------------------------------------------------------------- */
 
 typedef struct worker_thread {
     cluster *c;
@@ -411,8 +409,7 @@ static void a_wait_names_whom_it_waits_for(void **state) {
     stop(&c);
 }
 
-/* ---- exactly once on a bad network
- * ------------------------------------------------------------------------ */
+/* ---- exactly once on a bad network ----------------------------------------------------------- */
 
 /* Between client and channel: messages out are dropped, doubled or held back until the next one;
  * answers are dropped. HELLO is over by then. */
@@ -579,8 +576,7 @@ static void pushes_count_once_on_a_bad_network(void **state) {
     }
 }
 
-/* ---- checkpoints and restarts
- * -------------------------------------------------------------------------------- */
+/* ---- checkpoints and restarts ---------------------------------------------------------------- */
 
 static void a_restarted_server_loses_nothing(void **state) {
     char path[128];

@@ -86,8 +86,7 @@ trm_status trmi_shard_pull(trmi_shard *shard, const trmi_ps_section *sections, u
     return TRM_OK;
 }
 
-/* ---- windows
- * ------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker) {
     for (int64_t i = 0; i < shard->window_count; i++) {
@@ -178,8 +177,7 @@ static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_
     }
 }
 
-/* ---- pushing
- * ------------------------------------------------------------------------------------- */
+/* ---- pushing --------------------------------------------------------------------------------- */
 
 static void look_for_key(trmi_shard *shard, const trmi_push *push) {
     trmi_watch *w = shard->watch;
@@ -339,8 +337,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
     return TRM_OK;
 }
 
-/* ---- pushes that wait
- * ---------------------------------------------------------------------------------------- */
+/* ---- pushes that wait ------------------------------------------------------------------------ */
 
 static trmi_staged *find_staged(const trmi_shard *shard, const trmi_push_id *id) {
     trmi_staged *s = shard->staged;

@@ -103,8 +103,7 @@ static void assert_same_rows(trmi_shard *a, trmi_shard *b) {
     }
 }
 
-/* ---- exactly once
- * ---------------------------------------------------------------------------------- */
+/* ---- exactly once ---------------------------------------------------------------------------- */
 
 static void windows_know_every_push(void **state) {
     trmi_shard *once = make_shard(1 << 26, 2), *many = make_shard(1 << 26, 2);
@@ -163,8 +162,7 @@ static void reordered_pushes_are_applied_once_each(void **state) {
     trmi_shard_destroy(shard);
 }
 
-/* ---- the log
- * ---------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard *first = make_shard(1 << 26, 2);
@@ -205,8 +203,7 @@ static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard_destroy(first);
 }
 
-/* ---- cuts
- * -------------------------------------------------------------------------------------------- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 typedef struct finished {
     pthread_mutex_t mutex;
@@ -446,8 +443,7 @@ static void files_of_other_versions(void **state) {
     trmi_shard_destroy(strange);
 }
 
-/* ---- failing disks
- * --------------------------------------------------------------------------------------- */
+/* ---- failing disks --------------------------------------------------------------------------- */
 
 typedef struct sick {
     trmi_os os;

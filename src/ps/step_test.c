@@ -62,8 +62,7 @@ static void end(cluster *c) {
     CHECK_OK(trmi_os_remove_tree(NULL, c->folder, &err), err);
 }
 
-/* ---- a connection whose process dies before a push goes out on it, or that breaks when told so
- * ------------------------------------------------------------------------------------- */
+/* ---- a connection whose process dies before a push goes out on it, or that breaks when told so --- */
 
 typedef struct fatal {
     trmi_channel base;
@@ -138,8 +137,7 @@ static trmi_channel *make_fatal(void *context, trmi_channel *inner) {
     return &f->base;
 }
 
-/* ---- workers
- * ------------------------------------------------------------------------------------- */
+/* ---- workers --------------------------------------------------------------------------------- */
 
 static const trm_table_options counts = {
     .name = "counts", .width = 1, .optimizer = {.rule = TRM_ROW_SGD, .learning_rate = 1}};
@@ -242,8 +240,7 @@ static int64_t step_of(trm_ps_server *server) {
     return step;
 }
 
-/* ---- the interleavings
- * ------------------------------------------------------------------------------------- */
+/* ---- the interleavings ----------------------------------------------------------------------- */
 
 /* Worker 1 dies when server 1 has its push, and server 0 has not. It comes back before worker 0 pushes: where each
  * server made its own sums, server 1 took the dead one's push, and the two waited crosswise. */
@@ -478,8 +475,7 @@ static void a_pull_keeps_its_time(void **state) {
     end(&c);
 }
 
-/* ---- one shard
- * ------------------------------------------------------------------------------------- */
+/* ---- one shard ------------------------------------------------------------------------------- */
 
 static trmi_shard *new_shard(const char *log) {
     trm_error err;

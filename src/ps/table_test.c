@@ -11,8 +11,7 @@
 
 enum { WIDTH = 3 };
 
-/* ---- a million operations against a naive map
- * ---------------------------------------------------- */
+/* ---- a million operations against a naive map ------------------------------------------------ */
 
 enum { KEYS = 60000 };
 
@@ -90,8 +89,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
     free(map);
 }
 
-/* ---- the loop of lookup and rule, against rows that learn one by one
- * ------------------------------ */
+/* ---- the loop of lookup and rule, against rows that learn one by one ------------------------- */
 
 static void learn_so(trm_row_rule rule, int32_t width, const trmi_apply_kernels *kernels,
                      bool one_by_one, float *out, float *slots) {
@@ -208,8 +206,7 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
     free(g);
 }
 
-/* ---- admission
- * ------------------------------------------------------------------------------------ */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 static int pushes_until_admitted(trmi_row_table *table, uint64_t key) {
     for (int n = 1; n < 300; n++) {
@@ -258,8 +255,7 @@ static void admission_counts(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- expiry and caps
- * -------------------------------------------------------------------------------- */
+/* ---- expiry and caps ------------------------------------------------------------------------- */
 
 static void rows_expire_by_each_rule(void **state) {
     const trm_expiry rules[] = {
@@ -368,8 +364,7 @@ static void caps_keep_the_recent_or_the_frequent(void **state) {
     }
 }
 
-/* ---- the budget
- * --------------------------------------------------------------------------------------- */
+/* ---- the budget ------------------------------------------------------------------------------ */
 
 static int warnings;
 static void count_warnings(void *context, trm_log_level level, const char *room, const char *line) {
@@ -554,8 +549,7 @@ static void bad_tables_are_named(void **state) {
     assert_int_equal(account.used, 0);
 }
 
-/* ---- 16-bit rows and shards
- * ----------------------------------------------------------------------------- */
+/* ---- 16-bit rows and shards ------------------------------------------------------------------ */
 
 static void sixteen_bit_rows_learn_small_steps(void **state) {
     /* 4000 steps of 1e-4 on a value of 1: lost to nearest rounding, kept by stochastic rounding. */
