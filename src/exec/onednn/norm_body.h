@@ -178,14 +178,12 @@ INLINE void ask(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     }
 }
 
-INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int64_t row, int64_t rows,
-                       int64_t c, int n, float *sum, float *sum_x) {
+INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream, int along, int64_t row,
+                       int64_t rows, int64_t c, int n, float *sum, float *sum_x) {
     vf s = lanes(sum, c, 0, n), q = lanes(sum_x, c, 0, n), mean = lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
-        if (job->channels <= STRIP) {
-            ask(job, half, mask, at + AHEAD_ROWS * job->channels);
-        }
+        ask(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
         vf x = lanes(job->x, at, half, n);
         vf dz = masked(job, half, mask, at, c, n, x);
         s = vf_add(s, dz);
@@ -198,29 +196,41 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
     put_lanes(sum_x, c, 0, n, q);
 }
 
-INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin, int64_t end,
-                     float *sum, float *sum_x) {
+/* Four rows at a time the sums are read and written once for four elements. Wide rows are taken one by one, as they lie
+ * (`along`): their places in up to five tensors are a power of two apart and would crowd in a few sets of L1. */
+INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, int stream, int along, int64_t begin,
+                      int64_t end, float *sum, float *sum_x) {
+    const int64_t most = along ? 1 : 4;
     memset(sum, 0, (size_t)job->channels * sizeof *sum);
     memset(sum_x, 0, (size_t)job->channels * sizeof *sum_x);
-    for (int64_t row = begin; row < end; row += 4) {
-        int64_t rows = end - row < 4 ? end - row : 4;
-        if (rows == 4) {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, row, 4, i, VL, sum, sum_x),
-                    sums_lanes(job, half, mask, stream, row, 4, i, n, sum, sum_x));
+    for (int64_t row = begin; row < end; row += most) {
+        int64_t rows = end - row < most ? end - row : most;
+        if (rows == most) {
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, along, row, most, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, stream, along, row, most, i, n, sum, sum_x));
         } else {
-            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, row, rows, i, VL, sum, sum_x),
-                    sums_lanes(job, half, mask, stream, row, rows, i, n, sum, sum_x));
+            VF_LOOP(job->channels, sums_lanes(job, half, mask, stream, along, row, rows, i, VL, sum, sum_x),
+                    sums_lanes(job, half, mask, stream, along, row, rows, i, n, sum, sum_x));
         }
+    }
+}
+
+INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream, int64_t begin, int64_t end,
+                        float *sum, float *sum_x) {
+    if (job->channels > (job->dz != NULL ? STRIP / 2 : STRIP)) {
+        sums_rows(job, half, mask, stream, 1, begin, end, sum, sum_x);
+    } else {
+        sums_rows(job, half, mask, stream, 0, begin, end, sum, sum_x);
     }
 }
 
 INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin, int64_t end,
                      float *sum, float *sum_x) {
     if (job->stream && job->dz != NULL) {
-        sums_rows(job, half, mask, 1, begin, end, sum, sum_x);
+        sums_stored(job, half, mask, 1, begin, end, sum, sum_x);
         vf_fence();
     } else {
-        sums_rows(job, half, mask, 0, begin, end, sum, sum_x);
+        sums_stored(job, half, mask, 0, begin, end, sum, sum_x);
     }
 }
 
