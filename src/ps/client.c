@@ -1,4 +1,4 @@
-/* A client's connections: first words, mending, sending again, control requests. */
+/* A client's connections: first words, mending, sending again, control requests. client_create.c makes the first ones. */
 #include "ps/client.h"
 
 #include "base/checked.h"
@@ -6,11 +6,11 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
 static const double slice_seconds = 0.2;
-static const double say_seconds = 10; /* between words on a server that is waited for */
 enum { BEATS = 4 }; /* of a chief, in a lease's time */
 static const double UNANSWERED = 0.25; /* of timeout_seconds: then a connection is taken for broken, and made anew */
 static const double stop_seconds = 5; /* for other workers, once the caller wants to stop */
@@ -23,14 +23,14 @@ static trmi_stop stop_of(const trm_ps_client *client) {
     return (trmi_stop){client->options.stopped, client->options.context};
 }
 
-static bool is_stopped(trm_ps_client *client) {
+bool trmi_client_is_stopped(trm_ps_client *client) {
     const trmi_stop stop = stop_of(client);
     bool asked = trmi_stop_asked(&stop);
     client->stop_seen = asked && client->stop_seen == 0 ? trmi_os_now() : client->stop_seen;
     return asked;
 }
 
-static trm_status stopped(const trmi_peer *peer, trm_error *err) {
+trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err) {
     return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while waiting for server %d (%s)", peer->number, peer->address);
 }
 
@@ -132,8 +132,7 @@ static trm_status check_welcome(trm_ps_client *client, const trmi_peer *peer,
     return TRM_OK;
 }
 
-static trm_status connect_peer(trm_ps_client *client, trmi_peer *peer, bool joining,
-                               double deadline, trm_error *err) {
+trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining, double deadline, trm_error *err) {
     trmi_channel *channel = NULL;
     double timeout = deadline - trmi_os_now();
     timeout = timeout < 0.05 ? 0.05 : timeout;
@@ -195,9 +194,8 @@ static uint8_t *encode_order(trm_ps_client *c, trmi_ps_kind kind, const trmi_ps_
     return data;
 }
 
-/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
-static trm_status tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
-                       size_t trailer_bytes, double deadline) {
+trm_status trmi_client_tell(trm_ps_client *c, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
+                            size_t trailer_bytes, double deadline) {
     size_t bytes;
     uint64_t number;
     uint8_t *data = encode_order(c, TRMI_PS_CONTROL, note, NULL, trailer, trailer_bytes, &bytes, &number);
@@ -214,7 +212,7 @@ static void tell_steps_to(trm_ps_client *c, trmi_peer *peer, double deadline) {
     uint64_t pushes = trmi_client_steps_settled(c);
     trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, (int64_t)pushes}};
     /* Broken, whoever mends it tells again. */
-    if (tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
+    if (trmi_client_tell(c, peer, &note, c->steps, c->steps_bytes, deadline) == TRM_OK) {
         peer->carried = c->steps_last;
         peer->carried_pushes = pushes;
     }
@@ -235,7 +233,7 @@ static void chief_beats(trm_ps_client *client, double deadline) {
     }
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, TRM_PS_CHIEF_STANDS_IN}};
     client->chief_said = now;
-    (void)!tell(client, peer, &note, NULL, 0, deadline);
+    (void)!trmi_client_tell(client, peer, &note, NULL, 0, deadline);
 }
 
 /* Everything that this server has not answered, in order. */
@@ -258,6 +256,9 @@ static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double dead
         }
         sequence = next->sequence;
         next->sent = now;
+        if (sequence <= client->delivered && !client->staging && client->mode == TRM_PS_SYNC) {
+            memset(next->data + offsetof(trmi_ps_header, flags), 0, sizeof(uint32_t)); /* all servers have had it */
+        }
         client->stats.resent++;
         TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
     }
@@ -270,7 +271,7 @@ static trm_status send_again(trm_ps_client *client, trmi_peer *peer, double dead
     return TRM_OK;
 }
 
-static void drop_connection(trm_ps_client *client, trmi_peer *peer) {
+void trmi_client_drop(trm_ps_client *client, trmi_peer *peer) {
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         if (client->batches[i] != NULL) {
             trmi_batch_forget(client->batches[i], peer);
@@ -285,11 +286,11 @@ static void drop_connection(trm_ps_client *client, trmi_peer *peer) {
 /* Until the deadline: a server that restarts comes back. */
 static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
     trm_error cause = {0};
-    drop_connection(client, peer);
+    trmi_client_drop(client, peer);
     for (;;) {
         double patience = trmi_os_now() + 2;
         trm_status status =
-            connect_peer(client, peer, false, patience < deadline ? patience : deadline, err);
+            trmi_client_connect(client, peer, false, patience < deadline ? patience : deadline, err);
         if (status == TRM_OK) {
             client->stats.reconnects++;
             peer->reconnects++;
@@ -299,14 +300,14 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
             if (status == TRM_OK) {
                 return TRM_OK;
             }
-            drop_connection(client, peer);
+            trmi_client_drop(client, peer);
         }
         if (status != TRM_PEER && status != TRM_TIMEOUT && status != TRM_CORRUPT) {
             return status;
         }
         cause = cause.status == TRM_OK && err != NULL ? *err : cause;
-        if (is_stopped(client)) {
-            return stopped(peer, err);
+        if (trmi_client_is_stopped(client)) {
+            return trmi_client_stopped(peer, err);
         }
         if (peer->number != 0) {
             chief_beats(client, deadline);
@@ -501,7 +502,7 @@ static trm_status look_after_others(trm_ps_client *client, const trmi_peer *wait
 
 /* The caller wants to stop, and what it waits for is others' to do. */
 static bool gives_up(trm_ps_client *client, double since) {
-    double begin = is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
+    double begin = trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
@@ -527,7 +528,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
             return TRMI_FAIL(err, TRM_PEER, "another worker has gone while this one waited for server %d", peer->number);
         }
         if (status == TRM_TIMEOUT && gives_up(client, begin)) {
-            return stopped(peer, err);
+            return trmi_client_stopped(peer, err);
         }
         if (status == TRM_TIMEOUT) {
             if (trmi_os_now() >= deadline) {
@@ -600,7 +601,8 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
     bool repeatable = kind == TRMI_PS_TABLE || note->value[0] == TRMI_ORDER_STATS ||
                       note->value[0] == TRMI_ORDER_ROW || note->value[0] == TRMI_ORDER_LEASE ||
                       note->value[0] == TRMI_ORDER_BYE || note->value[0] == TRMI_ORDER_WORKERS ||
-                      note->value[0] == TRMI_ORDER_STEPS || note->value[0] == TRMI_ORDER_CHIEF;
+                      note->value[0] == TRMI_ORDER_STEPS || note->value[0] == TRMI_ORDER_CHIEF ||
+                      note->value[0] == TRMI_ORDER_BEGINS;
     double deadline = trmi_client_deadline(client);
     for (;;) {
         uint64_t number;
@@ -612,147 +614,3 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_peer *peer, trmi_ps_kin
         }
     }
 }
-
-/* ---- creation -------------------------------------------------------------------------------- */
-
-static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
-                                trm_error *err) {
-    trm_ps_client_options o = *in;
-    o.wire = o.wire == TRM_DTYPE_NONE ? TRM_FLOAT32 : o.wire;
-    o.pushes_ahead = o.pushes_ahead == 0 ? 4 : o.pushes_ahead;
-    o.cache_staleness = o.cache_staleness == 0 ? 1 : o.cache_staleness;
-    o.ring_bytes = o.ring_bytes == 0 ? (size_t)32 << 20 : o.ring_bytes;
-    o.timeout_seconds = o.timeout_seconds == 0 ? 60 : o.timeout_seconds;
-    o.retry_seconds = o.retry_seconds == 0 ? 5 : o.retry_seconds;
-    if (o.servers < 1 || o.servers > TRMI_PS_SHARDS_MAX ||
-        (o.addresses == NULL) == (o.local == NULL)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "a client needs the addresses of 1 to %d servers, or servers of this "
-                         "process; found %d",
-                         TRMI_PS_SHARDS_MAX, o.servers);
-    }
-    if (o.worker < -1 || o.worker >= TRMI_PS_WORKERS_MAX - 1 || o.pushes_ahead < 1 ||
-        o.pushes_ahead > TRMI_PUSHES_AHEAD_MAX || o.cache_rows < 0 || o.cache_staleness < 0 ||
-        !(o.timeout_seconds > 0) || !(o.retry_seconds > 0)) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "worker %d, %d pushes ahead: worker 0 to %d (-1 only reads), 1 to %d "
-                         "pushes, times above 0 expected",
-                         o.worker, o.pushes_ahead, TRMI_PS_WORKERS_MAX - 2, TRMI_PUSHES_AHEAD_MAX);
-    }
-    if (o.wire != TRM_FLOAT32 && o.wire != TRM_BFLOAT16 && o.wire != TRM_FLOAT16) {
-        return TRMI_FAIL(err, TRM_INVALID, "wire dtype %s: float32, bfloat16 or float16 expected",
-                         trm_dtype_name(o.wire));
-    }
-    if (o.ring_bytes < 4096 || (o.ring_bytes & (o.ring_bytes - 1)) != 0 ||
-        o.ring_bytes > TRMI_MESSAGE_BYTES_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "ring_bytes is %zu: a power of two from 4096 to 1 GB expected",
-                         o.ring_bytes);
-    }
-    *out = o;
-    return TRM_OK;
-}
-
-/* A server that dies during the first words is restarted like any other. Every ten seconds it says for whom it waits. */
-static trm_status join(trm_ps_client *client, trmi_peer *peer, double deadline, trm_error *err) {
-    const double start = trmi_os_now();
-    for (;;) {
-        double now = trmi_os_now(), slice = now + say_seconds;
-        trm_status status = connect_peer(client, peer, true, slice < deadline ? slice : deadline, err);
-        bool gone = (status == TRM_PEER || status == TRM_TIMEOUT) && peer->address[0] != '\0';
-        if (gone && is_stopped(client)) {
-            return stopped(peer, err);
-        }
-        if (!gone || client->refused_here || trmi_os_now() >= deadline) {
-            return status;
-        }
-        if (trmi_os_now() >= slice && err != NULL) {
-            trmi_log(TRM_LOG_WARN, "ps", "waiting for server %d since %.0f s, until %.0f s: %s", peer->number,
-                     trmi_os_now() - start, deadline - start, err->message);
-        }
-        usleep(50000);
-    }
-}
-
-trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
-                                      trmi_channel *(*wrap)(void *context, trmi_channel *channel),
-                                      void *context, trm_ps_client **out, trm_error *err) {
-    trm_ps_client_options checked;
-    TRMI_TRY(check_options(options, &checked, err));
-    trm_ps_client *client = trmi_alloc(sizeof *client);
-    if (client == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
-    }
-    trm_status status = TRM_OK;
-    client->options = checked;
-    client->servers = (uint32_t)checked.servers;
-    client->reader = checked.worker < 0;
-    client->worker = client->reader ? TRMI_PS_WORKERS_MAX - 1 : (uint32_t)checked.worker;
-    client->wrap = wrap;
-    client->wrap_context = context;
-    if (checked.token != NULL) {
-        memcpy(client->token, checked.token, sizeof client->token);
-    }
-    client->peers = trmi_alloc(client->servers * sizeof *client->peers);
-    client->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->tables);
-    client->caches = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->caches);
-    if (client->peers == NULL || client->tables == NULL || client->caches == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
-        goto failed;
-    }
-    double deadline = trmi_client_deadline(client);
-    for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_peer *peer = &client->peers[s];
-        peer->number = (int32_t)s;
-        if (checked.addresses != NULL) {
-            snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
-        }
-        TRMI_TRY_GOTO(status, join(client, peer, deadline, err), failed);
-    }
-    client->joined = client->next_batch;
-    *out = client;
-    return TRM_OK;
-failed:
-    client->incarnation = 0; /* it has not begun: no server is told that it ends */
-    trm_ps_client_destroy(client);
-    return status;
-}
-
-trm_status trm_ps_client_create(const trm_ps_client_options *options, trm_ps_client **out,
-                                trm_error *err) {
-    return trmi_client_create_wrapped(options, NULL, NULL, out, err);
-}
-
-void trm_ps_client_destroy(trm_ps_client *client) {
-    if (client == NULL) {
-        return;
-    }
-    for (uint32_t s = 0; s < client->servers && client->peers != NULL; s++) {
-        trmi_peer *peer = &client->peers[s];
-        if (peer->channel != NULL && client->incarnation > 0 && !client->reader) {
-            const trmi_ps_note bye = {.value = {TRMI_ORDER_BYE}};
-            (void)!tell(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
-        }
-        drop_connection(client, peer);
-        for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
-            trmi_free(peer->pending[i].data);
-        }
-    }
-    for (uint32_t t = 0; t < client->table_count; t++) {
-        trmi_free((void *)(uintptr_t)client->tables[t].name);
-        trmi_cache_destroy(client->caches[t]);
-    }
-    trmi_free(client->order_trailer);
-    trmi_free(client->steps);
-    trmi_free(client->tables);
-    trmi_free(client->caches);
-    trmi_free(client->peers);
-    trmi_free(client);
-}
-
-void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out) {
-    *out = client->stats;
-}
-
-trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) { return client->mode; }
-int64_t trm_ps_client_next_batch(const trm_ps_client *client) { return client->next_batch; }

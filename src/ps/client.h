@@ -146,7 +146,7 @@ struct trm_ps_client {
     trmi_cache **caches; /* by table */
     uint32_t table_count;
     uint64_t next_sequence, next_request;
-    uint64_t delivered; /* the last push that went to server 0, the last of all */
+    uint64_t delivered; /* the last push that went to all servers, server 0 among them */
     int64_t next_batch;
     trm_ps_batch *batches[TRMI_BATCHES_MAX]; /* with a pull under way */
     trm_error push_err;
@@ -186,6 +186,16 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_peer *peer, double d
 /* Sends bytes as one message; a broken connection is mended first. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                             size_t bytes, double deadline, trm_error *err);
+/* An order that nobody waits for. A connection that breaks here is mended by whoever waits for its server. */
+trm_status trmi_client_tell(trm_ps_client *client, trmi_peer *peer, const trmi_ps_note *note, const void *trailer,
+                            size_t trailer_bytes, double deadline);
+/* First words on a new connection; `joining`: of a new life.   errors  TIMEOUT, PEER, CANCELLED, INVALID */
+trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool joining, double deadline, trm_error *err);
+/* Forgets a connection, with the answers that lie in it. */
+void trmi_client_drop(trm_ps_client *client, trmi_peer *peer);
+/* Whether the caller wants to stop; and the error that says so. */
+bool trmi_client_is_stopped(trm_ps_client *client);
+trm_status trmi_client_stopped(const trmi_peer *peer, trm_error *err);
 /* Waits until all servers have been told of the steps that this worker knows.   errors  as an order */
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
 /* BOUNDED: nobody waits for this worker, until its next push. */

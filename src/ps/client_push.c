@@ -199,6 +199,9 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
     return TRM_OK;
 }
 
+/* SYNC, several servers: none has a push in a step before all have the push. */
+static bool is_partial(const trm_ps_client *c) { return c->mode == TRM_PS_SYNC && !c->staging && c->servers > 1; }
+
 /* From here on the push is the connection's to deliver, however often it breaks. Server 0 alone
  * marks samples as used: it gets a push under a lease when all others have it. If this worker dies
  * before that, the batch is lent again, and the servers that have it know its samples; staged,
@@ -206,8 +209,15 @@ static trm_status send_from(trm_ps_client *c, trmi_pending **messages, uint32_t 
 static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
                           double deadline, trm_error *err) {
     if (!lent || c->servers == 1) {
+        TRMI_TRY(send_from(c, messages, 0, sequence, deadline, err));
         c->delivered = sequence;
-        return send_from(c, messages, 0, sequence, deadline, err);
+        const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)sequence}};
+        for (uint32_t s = 0; s < c->servers && is_partial(c); s++) {
+            if (c->peers[s].channel != NULL) { /* else the push is sent again, and says so itself */
+                (void)!trmi_client_tell(c, &c->peers[s], &pushed, NULL, 0, deadline);
+            }
+        }
+        return TRM_OK;
     }
     TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
     for (uint32_t s = 1; s < c->servers; s++) {
@@ -251,6 +261,7 @@ trm_status trm_ps_push(trm_ps_batch *b, const trm_ps_push_options *options, trm_
                              .incarnation = c->incarnation,
                              .sequence = c->next_sequence + 1,
                              .clock = c->staging ? 0 : b->index + 1};
+    header.flags = is_partial(c) ? TRMI_PUSH_PARTIAL : 0;
     bool lent = options != NULL && options->lease.id != 0;
     if (lent) {
         TRMI_TRY(name_samples(c, options, &header, err));

@@ -11,12 +11,14 @@
 #include "trireme/ps.h"
 
 enum {
-    TRMI_PS_VERSION = 6, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness; 6: the cut that is complete */
+    TRMI_PS_VERSION = 7, /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness; 6: the cut that is
+                           complete; 7: pushes that all servers have */
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,
     TRMI_PS_WORKERS_MAX = 65536,
     TRMI_PS_SECTIONS_MAX = 1 << 20,
-    TRMI_PS_NOTE_TEXT = 256
+    TRMI_PS_NOTE_TEXT = 256,
+    TRMI_PUSH_PARTIAL = 1 /* flags of a synchronous push: other servers may not have it yet */
 };
 static const uint32_t trmi_ps_magic = 0x31507254u; /* "TrP1" */
 

@@ -51,7 +51,10 @@ typedef enum trmi_order {
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */
     TRMI_ORDER_TABLES,  /* 1: number               answer: 1: how many; trm_table_options, name */
     TRMI_ORDER_STEPS,   /* 1: own pushes that are settled; trailer: steps   answer: server 0: steps */
-    TRMI_ORDER_CHIEF    /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
+    TRMI_ORDER_CHIEF,   /* 1: trm_ps_chief_wish   answer: 1: granted, 2: whose + 1, 3: silent ms, 4: lease ms */
+    TRMI_ORDER_PUSHED,  /* 1: this push and those before it are on all servers */
+    TRMI_ORDER_BEGINS   /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
+                           1: the last one of all servers       answer: 1: it is here, or done */
 } trmi_order;
 
 struct trmi_request {
@@ -72,6 +75,7 @@ struct trmi_request {
     pthread_mutex_t mutex; /* over the rest, while shards work */
     trm_error err;
     bool applied, dropped, later; /* later: its run finishes it elsewhere */
+    bool partial;                 /* SYNC: a push that other servers may not have */
     uint8_t *trailer;             /* of the answer */
     size_t trailer_bytes;
     trmi_request **members; /* SYNC: pushes summed, in order of workers */
@@ -228,6 +232,8 @@ void trmi_run_step(trmi_runner *runner, trmi_request *request);
 /* One that says something: with a new incarnation its last life is over.   errors (NULL)  CANCELLED, NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
+/* A newer incarnation than the last: that life is over, its leases are others'.   errors (NULL)  those of the lease log */
+trm_status trmi_front_life(trm_ps_server *server, trmi_worker *worker, uint32_t incarnation, trm_error *err);
 /* A worker that was away before the server died is not waited for. */
 void trmi_front_was_away(trm_ps_server *server, uint32_t worker, uint32_t incarnation, bool away);
 /* NULL: not seen. */
@@ -243,6 +249,9 @@ bool trmi_front_same_dtype(trm_ps_server *server, trmi_request *request);
 /* Parks the pull (true), or says that it may go now. */
 bool trmi_front_parks(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
+/* The orders PUSHED and BEGINS. */
+void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
+void trmi_front_begins(trm_ps_server *server, trmi_request *request);
 /* Clocks, workers or the hold have changed: lets pushes go, and returns the pulls that may. */
 trmi_request *trmi_front_advance(trm_ps_server *server);
 /* Silent workers; pulls whose deadline has passed get their error and are returned with the others.

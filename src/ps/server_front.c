@@ -158,11 +158,15 @@ static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     return true;
 }
 
+static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) {
+    return r->header.clock == server->step + 1 && !r->partial && !is_held(server, r);
+}
+
 /* SYNC: enough pushes of the next batch make a group. */
 static bool form_group(trm_ps_server *server) {
     int64_t have = 0;
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
-        have += r->header.clock == server->step + 1 && !is_held(server, r);
+        have += is_of_next_step(server, r);
     }
     int64_t needed = expected_workers(server) - server->options.backup_workers;
     if (have < trmi_max_i64(1, needed)) {
@@ -177,7 +181,7 @@ static bool form_group(trm_ps_server *server) {
     }
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
-        if (r->header.clock != server->step + 1 || is_held(server, r)) {
+        if (!is_of_next_step(server, r)) {
             at = &r->next;
             continue;
         }
@@ -261,11 +265,48 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
+    r->partial = server->options.mode == TRM_PS_SYNC && r->header.flags == TRMI_PUSH_PARTIAL;
     if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
         wait_in_line(server, r);
     } else {
         push_goes(server, r);
     }
+}
+
+/* ---- synchronous pushes on several servers --------------------------------------------------- */
+
+/* A push is in no step before its worker has said that all servers have it. If the worker dies while it says so, its next life
+ * asks all servers how far they may have got, and tells the others to take what the last life left with them: each server
+ * makes the same steps of the same pushes, and rows of one step are read everywhere. */
+
+void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
+    const trmi_worker *w = trmi_front_find(server, told->header.worker);
+    if (w == NULL || told->header.incarnation < w->incarnation) {
+        return; /* a life that is over */
+    }
+    for (trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        if (r->header.worker == told->header.worker && r->header.incarnation == told->header.incarnation &&
+            r->header.sequence <= (uint64_t)told->note.value[1]) {
+            r->partial = false;
+        }
+    }
+}
+
+void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
+    const int64_t batch = r->note.value[1];
+    int64_t last = server->step;
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    /* From here on nothing that the life before still has under way changes what is here. */
+    if (w != NULL && trmi_front_life(server, w, r->header.incarnation, &r->err) != TRM_OK) {
+        return;
+    }
+    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        if (p->header.worker == r->header.worker && (batch == 0 ? !p->partial : p->header.clock == batch)) {
+            p->partial = false;
+            last = trmi_max_i64(last, p->header.clock);
+        }
+    }
+    r->note.value[1] = batch == 0 ? last : last >= batch;
 }
 
 trmi_request *trmi_front_advance(trm_ps_server *server) {

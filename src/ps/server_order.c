@@ -473,6 +473,14 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     case TRMI_ORDER_WORKERS:
         order_workers(server, r);
         break;
+    case TRMI_ORDER_PUSHED:
+        trmi_front_pushed(server, r);
+        ready = trmi_step_advance(server);
+        break;
+    case TRMI_ORDER_BEGINS:
+        trmi_front_begins(server, r);
+        ready = trmi_step_advance(server);
+        break;
     default:
         TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);
     }

@@ -26,6 +26,18 @@ static void catch_up(const trm_ps_server *server, trmi_worker *w) {
     w->clock = slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
+trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation, trm_error *err) {
+    if (incarnation <= w->incarnation) {
+        return TRM_OK;
+    }
+    w->incarnation = incarnation;
+    w->dispatched = 0;
+    for (int k = 0; k < TRMI_READS; k++) {
+        w->reads[k].clock = -1;
+    }
+    return server->leases == NULL ? TRM_OK : trmi_lease_drop_worker(server->leases, w->worker, err);
+}
+
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err) {
     trmi_worker *w = trmi_front_find(server, worker);
@@ -47,16 +59,8 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
                   incarnation, w->incarnation);
         return NULL;
     }
-    if (incarnation > w->incarnation) {
-        w->incarnation = incarnation;
-        w->dispatched = 0;
-        for (int k = 0; k < TRMI_READS; k++) {
-            w->reads[k].clock = -1;
-        }
-        if (server->leases != NULL &&
-            trmi_lease_drop_worker(server->leases, worker, err) != TRM_OK) {
-            return NULL;
-        }
+    if (trmi_front_life(server, w, incarnation, err) != TRM_OK) {
+        return NULL;
     }
     if (!w->active && w->clock > 0) {
         catch_up(server, w);
