@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
 # The exported models in ONNX Runtime: the checker passes, the logits are ours to 1e-4, with another
 # batch too. Needs a python with onnxruntime and onnx: PYTHON, Debian's, or the one that tools/readers.sh makes.
-set -u
+peers=${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers
+. "$(dirname "$0")/common.sh"
 have() { "$1" -c 'import onnx, onnxruntime; onnxruntime.InferenceSession' 2> /dev/null; }
-for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "${XDG_CACHE_HOME:-$HOME/.cache}/trireme-peers/readers/bin/python" ''; do
-    [ -z "$python" ] && echo "skipped: no python with onnx and onnxruntime (tools/readers.sh makes one)" && exit 77
+for python in ${PYTHON:+"$PYTHON"} /usr/bin/python3 "$peers/readers/bin/python" ''; do
+    [ -z "$python" ] && skip "no python with onnx and onnxruntime (tools/readers.sh makes one)"
     have "$python" && break
 done
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 "$TRIREME_BUILD/tests/onnx_export_test" "$work" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 "$python" - "$work" << 'END'
 import glob, os, sys

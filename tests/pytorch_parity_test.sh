@@ -1,18 +1,14 @@
 #!/usr/bin/env bash
 # ResNet-18 and ResNet-50 through Trireme and PyTorch from the same weights and batches: 20 steps.
 # Needs torch and torchvision (Debian: python3-torch python3-torchvision; or PYTHON=... of a venv).
-set -eu
+. "$(dirname "$0")/common.sh"
+set -e
 python=${PYTHON:-/usr/bin/python3}
-if ! "$python" -c 'import torch, torchvision' 2> /dev/null; then
-    echo "skipped: $python has no torch and torchvision"
-    exit 77
-fi
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+"$python" -c 'import torch, torchvision' 2> /dev/null || skip "$python has no torch and torchvision"
 for run in "resnet18 64" "resnet50 48"; do
     # shellcheck disable=SC2086
     set -- $run
-    mkdir "$folder/$1"
-    "$TRIREME_BUILD/tests/parity_dump" "$1" "$2" 32 10 20 fp32 "$folder/$1"
+    mkdir "$work/$1"
+    "$TRIREME_BUILD/tests/parity_dump" "$1" "$2" 32 10 20 fp32 "$work/$1"
 done
-"$python" "$TRIREME_SOURCE/tests/parity/parity.py" 1e-3 1e-2 "$folder/resnet18" "$folder/resnet50"
+"$python" "$source/tests/parity/parity.py" 1e-3 1e-2 "$work/resnet18" "$work/resnet50"

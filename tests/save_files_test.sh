@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # What NumPy (and PyTorch, if it is there) make of our files, and we of theirs.
 # Needs Debian's python3-numpy; python3-torch is used when installed. Skips (77) without NumPy.
-set -u
+. "$(dirname "$0")/common.sh"
 python=/usr/bin/python3
-"$python" -c 'import numpy' 2>/dev/null || { echo "skipped: no python3-numpy"; exit 77; }
+"$python" -c 'import numpy' 2> /dev/null || skip "no python3-numpy"
 program="$TRIREME_BUILD/tests/save_interop_test"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 "$program" write "$work" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
 "$python" - "$work" <<'PYTHON' || exit 1

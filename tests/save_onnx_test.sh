@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
 # The checker and shape inference of the onnx package on models that we write, and its models read by
 # us. Needs Debian's python3-onnx; skips (77) without it.
-set -u
+. "$(dirname "$0")/common.sh"
 python=/usr/bin/python3
-"$python" -c 'import onnx' 2>/dev/null || { echo "skipped: no python3-onnx"; exit 77; }
+"$python" -c 'import onnx' 2> /dev/null || skip "no python3-onnx"
 program="$TRIREME_BUILD/tests/save_interop_test"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
 "$program" write "$work" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
 "$python" - "$work" <<'PYTHON' || exit 1
