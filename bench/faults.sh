@@ -5,7 +5,10 @@
 #   --short: what takes seconds of the rows given (tests/faults*_test.sh). Networks need root, ip and nft, and are skipped otherwise.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=${TRIREME_BUILD:-$root/build/release} trireme=${TRIREME:-$build/trireme}
+build=$(realpath "${TRIREME_BUILD:-$root/build/release}") && trireme=$(realpath "${TRIREME:-$build/trireme}") || exit 2
+for test in flip_test tcp_flip_test net_test side_test side_fuzz; do
+    [ -x "$build/tests/$test" ] || { echo "faults.sh: $build/tests/$test, which N07, S03 and S04 run, is not there: make test builds it" >&2; exit 2; }
+done
 short=0; [ "${1:-}" = --short ] && short=1 && shift
 only=" $* "
 work=$(mktemp -d /tmp/faultsXXXXXX)

@@ -28,7 +28,7 @@
 
 enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 5 };
 enum { CHUNK = 98 }; /* tiles of long sums: V, Z and S pass by from L3, S once a chunk, V and Z in blocks as large as they may be */
-enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z */
+enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z; more where S, which passes by once a chunk, is more */
 enum { PIECE = 4096 };               /* of dW, where splits are added */
 
 typedef struct winograd_gradw {
@@ -326,7 +326,8 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     c->splits = c->together ? 1 : trmi_max_i64(1, trmi_min_i64(split, c->tiles.count / TILES));
     int64_t v_blocks = c->together ? c->row_blocks : 1;
     int64_t per_tile = XI * (v_blocks * (c->height + PAD) + c->columns) * 4;
-    c->block = c->together ? trmi_max_i64(TILES, TOGETHER_BYTES / per_tile) : long_sums ? CHUNK : TILES;
+    int64_t together_bytes = trmi_max_i64(TOGETHER_BYTES, XI * p->c * c->columns * 4);
+    c->block = c->together ? trmi_max_i64(TILES, together_bytes / per_tile) : long_sums ? CHUNK : TILES;
     int64_t parts = trmi_pieces(c->tiles.count, c->block);
     c->block = (c->tiles.count + parts - 1) / parts; /* of nearly equal length */
     c->s_xi = c->height * c->columns + PAD; /* those of all xi, read together, do not crowd in a few sets */
