@@ -10,7 +10,7 @@ data="--data synth --synth-train 400 --synth-test 60"
 # shellcheck disable=SC2086
 "$trireme" train lenet $data --batch-size 40 --steps 12 --seed 3 --log-every 1 --json > one.json || fail "one device"
 # shellcheck disable=SC2086
-"$trireme" train lenet $data --batch-size 20 --steps 12 --seed 3 --log-every 1 --json -n 2 --ps 2 --mode sync \
+TF_CONFIG= "$trireme" train lenet $data --batch-size 20 --steps 12 --seed 3 --log-every 1 --json -n 2 --ps 2 --mode sync \
     --output run --evaluator --save-every-steps 5 --export-best safetensors:accuracy --export-latest npz --export-final onnx > job.json 2> job.err || fail "the job: $(tail -n 3 job.err)"
 python3 - << 'END' || fail "synchronous servers and one device differ"
 import json

@@ -139,7 +139,8 @@ int app_run_job(app_context *app) {
     const app_options *o = &app->o;
     trm_error err;
     int code = 0;
-    bool alone = getenv("TF_CONFIG") == NULL && o->job_name == NULL;
+    const char *text = getenv("TF_CONFIG");
+    bool alone = (text == NULL || text[0] == '\0') && o->job_name == NULL;
     if (refuse_other_flags(app, &err) != TRM_OK) {
         return app_report(&err);
     }

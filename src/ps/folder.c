@@ -22,12 +22,17 @@ struct trm_ps_folder {
 typedef struct wish {
     const trm_ps_folder *folder;
     const trmi_shard *shard;
+    uint32_t index; /* of the shard */
+    bool sorts;     /* the file may have rows of other shards */
 } wish;
 
 static bool wants(void *context, uint32_t table, uint64_t key) {
     const wish *w = context;
     const trm_ps_folder_options *o = &w->folder->options;
-    return (o->table == NULL || strcmp(w->shard->tables[table]->name, o->table) == 0) &&
+    const trm_ps_folder_info *info = &w->folder->info;
+    return (!w->sorts || trmi_shard_of_row(&w->shard->tables[table]->options.placement, key, (uint32_t)info->servers,
+                                           (uint32_t)info->shards) == w->index) &&
+           (o->table == NULL || strcmp(w->shard->tables[table]->name, o->table) == 0) &&
            (o->key == NULL || *o->key == key);
 }
 
@@ -46,13 +51,24 @@ static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
+/* A file goes to the shard that wrote it; of a job that had another form then, to all that may want its rows. */
+static trm_status load_file(trm_ps_folder *f, const trmi_manifest *m, uint32_t writer, const char *path, uint64_t digest,
+                            trm_error *err) {
+    const bool same = (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
+    trmi_cut_use use = TRMI_CUT_LOAD;
+    for (uint32_t i = same ? writer : 0; i < (same ? writer + 1 : f->count); i++) {
+        wish w = {f, f->shards[i], i, !same};
+        const trmi_cut_filter filter = {wants, &w};
+        int64_t rows = 0;
+        TRMI_TRY(trmi_cut_load(f->shards[i], path, digest, &filter, use, &rows, err));
+        use = TRMI_CUT_LOAD_VERIFIED;
+    }
+    return TRM_OK;
+}
+
 static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *err) {
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
-    if ((int32_t)m->servers != f->info.servers || (int32_t)m->shards != f->info.shards) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: %u servers of %u shards, a later cut has %d of %d",
-                         m->path, m->servers, m->shards, f->info.servers, f->info.shards);
-    }
     json_array_foreach(files, i, file) {
         json_int_t server = -1, shard = -1;
         const char *digest = NULL;
@@ -62,13 +78,9 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_manifest *m, trm_error *
             server < 0 || server >= m->servers || shard < 0 || shard >= m->shards) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
         }
-        trmi_shard *to = f->shards[server * f->info.shards + shard];
-        wish w = {f, to};
-        trmi_cut_filter filter = {wants, &w};
-        int64_t rows = 0;
         snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->cut,
                  (int)server, (int)shard, m->differential ? "delta" : "full");
-        TRMI_TRY(trmi_cut_load(to, path, strtoull(digest, NULL, 16), &filter, TRMI_CUT_LOAD, &rows, err));
+        TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path, strtoull(digest, NULL, 16), err));
     }
     return TRM_OK;
 }

@@ -45,16 +45,17 @@ static bool warm(void *context, const char *table, uint64_t key, int32_t width, 
 }
 static const trm_ps_source initial = {warm, NULL};
 
-static trm_ps_server *server[2];
+enum { SERVERS_MAX = 3 };
+static trm_ps_server *server[SERVERS_MAX];
 static trm_ps_client *client[2];
 static trm_ps_batch *batch[2];
 static int32_t a, b;
 
-static void start_job(void) {
+static void start_job(int servers) {
     trm_error err;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < servers; s++) {
         trm_ps_server_options o = {.server = s,
-                                   .servers = 2,
+                                   .servers = servers,
                                    .shards = 2,
                                    .folder = folder,
                                    .memory_bytes = 1 << 26,
@@ -64,7 +65,7 @@ static void start_job(void) {
     }
     for (int w = 0; w < 2; w++) {
         trm_ps_client_options o = {
-            .local = server, .servers = 2, .worker = w, .ring_bytes = 1 << 20};
+            .local = server, .servers = servers, .worker = w, .ring_bytes = 1 << 20};
         CHECK_OK(trm_ps_client_create(&o, &client[w], &err), err);
         trm_table_options t = {.name = "a",
                                .width = WIDTH,
@@ -74,6 +75,54 @@ static void start_job(void) {
         CHECK_OK(trm_ps_client_table(client[w], &t, &b, &err), err);
         CHECK_OK(trm_ps_batch_create(client[w], &batch[w], &err), err);
     }
+}
+
+static void end_job(int servers) {
+    for (int w = 0; w < 2; w++) {
+        trm_ps_batch_destroy(batch[w]);
+        trm_ps_client_destroy(client[w]);
+    }
+    for (int s = 0; s < servers; s++) {
+        trm_ps_server_stop(server[s]);
+    }
+}
+
+static void check_rows(const trm_ps_folder *f) {
+    trm_error err;
+    for (uint64_t key = 0; key < KEYS + NEW_KEYS; key++) {
+        trm_row_info have, want;
+        float v[2][WIDTH], s[2][WIDTH];
+        CHECK_OK(trm_ps_folder_row(f, 0, key, &have, v[0], s[0], &err), err);
+        CHECK_OK(trm_ps_row(client[0], a, key, &want, v[1], s[1], &err), err);
+        assert_memory_equal(v[0], v[1], sizeof v[0]);
+        assert_memory_equal(s[0], s[1], sizeof s[0]);
+        assert_int_equal(have.count, want.count);
+    }
+}
+
+/* The job goes on with more servers: their checkpoint is what has changed since one of fewer. */
+static void a_job_of_another_form(void) {
+    trm_error err;
+    trm_ps_folder *f;
+    trm_ps_folder_info info;
+    trm_ps_checkpoint_result result;
+    int64_t rows;
+    int32_t slots;
+    start_job(SERVERS_MAX);
+    push(batch[0], a, 20, 30);
+    CHECK_OK(trm_ps_flush(client[0], &err), err);
+    CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
+    assert_true(result.differential);
+    push(batch[1], a, 40, 30);
+    CHECK_OK(trm_ps_flush(client[1], &err), err);
+    CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err), err);
+    trm_ps_folder_get_info(f, &info);
+    assert_int_equal(info.servers, SERVERS_MAX);
+    (void)trm_ps_folder_table(f, 0, &rows, &slots);
+    assert_int_equal(rows, KEYS + NEW_KEYS);
+    check_rows(f);
+    trm_ps_folder_close(f);
+    end_job(SERVERS_MAX);
 }
 
 static void damage_is_named(void) {
@@ -96,7 +145,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     snprintf(folder, sizeof folder, "/tmp/ps-folder-XXXXXX");
     assert_non_null(mkdtemp(folder));
     trm_error err;
-    start_job();
+    start_job(2);
     trm_ps_folder *f;
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_INVALID, err,
                 "holds no checkpoint");
@@ -133,15 +182,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_OK(trm_ps_folder_each(f, 1, count_rows, sum, &err), err);
     assert_int_equal(sum[0], 10);
     assert_int_equal(sum[1], 7 * 10 + 45);
-    for (uint64_t key = 0; key < KEYS + NEW_KEYS; key++) {
-        trm_row_info have, want;
-        float v[2][WIDTH], s[2][WIDTH];
-        CHECK_OK(trm_ps_folder_row(f, 0, key, &have, v[0], s[0], &err), err);
-        CHECK_OK(trm_ps_row(client[0], a, key, &want, v[1], s[1], &err), err);
-        assert_memory_equal(v[0], v[1], sizeof v[0]);
-        assert_memory_equal(s[0], s[1], sizeof s[0]);
-        assert_int_equal(have.count, want.count);
-    }
+    check_rows(f);
     assert_int_equal(trm_ps_folder_row(f, 0, 12345, NULL, NULL, NULL, &err), TRM_END);
     trm_ps_folder_close(f);
     /* One row, and who wrote it since the checkpoint. */
@@ -168,13 +209,9 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
     assert_int_equal(row.count, 1);
     trm_ps_folder_close(f);
-    for (int w = 0; w < 2; w++) {
-        trm_ps_batch_destroy(batch[w]);
-        trm_ps_client_destroy(client[w]);
-    }
-    for (int s = 0; s < 2; s++) {
-        trm_ps_server_stop(server[s]);
-    }
+    CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
+    end_job(2);
+    a_job_of_another_form();
     damage_is_named();
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
