@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -215,38 +216,19 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) {
     text->length += (size_t)length;
 }
 
-/* Bytes of the UTF-8 sequence at `s`, 0 if it is not valid (RFC 3629). */
-static int utf8_length(const unsigned char *s) {
-    if (s[0] < 0x80) {
-        return 1;
-    }
-    int length = s[0] >= 0xC2 && s[0] < 0xE0 ? 2 : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
-                                             : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
-                                                                           : 0;
-    for (int i = 1; i < length; i++) {
-        if ((s[i] & 0xC0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xF0 && s[1] < 0x90);
-    bool surrogate = s[0] == 0xED && s[1] >= 0xA0;
-    bool too_large = s[0] == 0xF4 && s[1] >= 0x90;
-    return overlong || surrogate || too_large ? 0 : length;
-}
-
 void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
-    for (const unsigned char *s = (const unsigned char *)value; *s != '\0';) {
-        int length = utf8_length(s);
+    for (const char *s = value, *end = value + strlen(value); s < end;) {
+        int length = trmi_utf8_length(s, (size_t)(end - s));
         if (length == 0) {
             trmi_text_append(text, "\xEF\xBF\xBD", 3);
             s++;
         } else if (*s == '"' || *s == '\\') {
             trmi_text_printf(text, "\\%c", *s++);
-        } else if (*s < 0x20) {
+        } else if ((unsigned char)*s < 0x20) {
             trmi_text_printf(text, "\\u%04x", *s++);
         } else {
-            trmi_text_append(text, (const char *)s, (size_t)length);
+            trmi_text_append(text, s, (size_t)length);
             s += length;
         }
     }

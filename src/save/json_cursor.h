@@ -29,8 +29,4 @@ bool trmi_json_uint(trmi_json *json, int64_t *out);
 /* Nothing but blanks is left. */
 bool trmi_json_end(trmi_json *json);
 
-/* Bytes of the UTF-8 sequence at `text` (RFC 3629), 0 if it is not valid or cut off. */
-int trmi_utf8_length(const char *text, size_t bytes);
-bool trmi_utf8_valid(const char *text, size_t bytes);
-
 #endif

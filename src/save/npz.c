@@ -3,8 +3,8 @@
 #include "save/npy.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "save/crc32.h"
-#include "save/json_cursor.h"
 #include "save/path.h"
 
 #include <inttypes.h>

@@ -1,9 +1,9 @@
 #include "save/npy.h"
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "save/crc32.h"
 #include "save/file_out.h"
-#include "save/json_cursor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

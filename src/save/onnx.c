@@ -1,7 +1,7 @@
 #include "save/onnx.h"
 
 #include "base/error.h"
-#include "save/json_cursor.h"
+#include "base/utf8.h"
 #include "save/path.h"
 
 #include <stdlib.h>

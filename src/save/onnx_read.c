@@ -3,7 +3,7 @@
 #include "save/onnx_reader.h"
 
 #include "base/error.h"
-#include "save/json_cursor.h"
+#include "base/utf8.h"
 #include "save/path.h"
 
 #include <string.h>

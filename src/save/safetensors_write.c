@@ -2,7 +2,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "save/json_cursor.h"
+#include "base/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
