@@ -95,6 +95,10 @@ if [ -n "$jpeg" ]; then
     # shellcheck disable=SC2086
     fails 3 "broken/train/two/5.jpeg" train lenet --data broken $learn 2 --epochs 1
     grep -q "damaged JPEG data: .*; replace or remove the image" err || fail "a damaged scan: $(cat err)"
+    : > broken/train/one/2.jpeg
+    "$trireme" data info broken --read > out 2> err
+    [ $? = 3 ] && [ "$(grep -c "^damaged: " out)" = 2 ] && grep -q "^damaged: .*broken/train/two/5.jpeg" out && grep -q "^test: 1 samples" out &&
+        grep -q "damaged samples: 2" err || fail "data info --read: $(cat out err)"
     python3 - "$jpeg" << 'END' || fail "records of a cut image"
 import os, sys
 import tfrecord

@@ -21,7 +21,7 @@ typedef struct app_options {
     /* data */
     const char *data, *dataset, *usage;
     int64_t image_size, classes, workers, synth_train, synth_test;
-    bool exact_guide;
+    bool exact_guide, read;
     /* network */
     const char *stem;
     int64_t batch_size;
@@ -110,7 +110,7 @@ extern const app_command app_commands[];
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
     app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_verify, app_group_bench_plan, app_group_bench_split, app_group_bench,
-    app_group_synth, app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
+    app_group_synth, app_group_info, app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
     app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps, app_group_ps;
 
 /* The values that flags have when they are not given. */

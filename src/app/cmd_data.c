@@ -44,8 +44,36 @@ int app_run_data_synth(app_context *app) {
 
 /* ---- info ---------------------------------------------------------------------------------------- */
 
-static trm_status describe_part(const app_context *app, const char *name, trm_usage usage,
-                                trm_error *err) {
+/* One sample a batch, so that none is behind a damaged one. */
+static trm_status read_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged, trm_error *err) {
+    trm_dataset *data;
+    const trm_batch *batch;
+    int64_t asked = app->o.batch_size;
+    app->o.batch_size = 1;
+    trm_status status = app_dataset(app, usage, false, &data, err);
+    app->o.batch_size = asked;
+    if (status != TRM_OK) {
+        return status;
+    }
+    int64_t samples = trm_dataset_sample_count(data);
+    for (int64_t i = 0; i < samples && status == TRM_OK; i++) {
+        status = trm_dataset_next(data, &batch, err);
+        if (status == TRM_CORRUPT || status == TRM_IO) {
+            ++*damaged;
+            app_say("damaged: %s\n", err->message);
+            app_json_open();
+            app_json_text("event", "damaged");
+            app_json_text("part", name);
+            app_json_text("message", err->message);
+            app_json_close();
+            status = trm_dataset_seek(data, 0, i + 1, err);
+        }
+    }
+    trm_dataset_destroy(data);
+    return status;
+}
+
+static trm_status describe_part(app_context *app, const char *name, trm_usage usage, int64_t *damaged, trm_error *err) {
     trm_dataset *data;
     trm_status status = app_dataset(app, usage, usage != TRM_USAGE_TEST, &data, err);
     if (status == TRM_INVALID && usage != TRM_USAGE_TEST) { /* fewer samples than a batch, and training drops the rest */
@@ -78,7 +106,7 @@ static trm_status describe_part(const app_context *app, const char *name, trm_us
     app_json_close();
     trm_dataset_text_free(text);
     trm_dataset_destroy(data);
-    return TRM_OK;
+    return app->o.read ? read_part(app, name, usage, damaged, err) : TRM_OK;
 }
 
 int app_run_data_info(app_context *app) {
@@ -95,13 +123,17 @@ int app_run_data_info(app_context *app) {
     app_settle_data(app);
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
     static const char *const names[] = {[TRM_USAGE_TRAIN] = "train", [TRM_USAGE_TEST] = "test", [TRM_USAGE_ALL] = "all"};
-    trm_status status = describe_part(app, names[usage], usage, &err);
+    int64_t damaged = 0;
+    trm_status status = describe_part(app, names[usage], usage, &damaged, &err);
     if (status == TRM_OK && o->usage == NULL) {
-        status = describe_part(app, "test", TRM_USAGE_TEST, &err);
+        status = describe_part(app, "test", TRM_USAGE_TEST, &damaged, &err);
         if (status == TRM_INVALID || status == TRM_IO) {
             app_warn("no test set: %s", err.message);
             status = TRM_OK;
         }
+    }
+    if (status == TRM_OK && damaged > 0) {
+        status = app_fail(&err, TRM_CORRUPT, "%s: damaged samples: %lld, named above", o->data, (long long)damaged);
     }
     return status == TRM_OK ? 0 : app_report(&err);
 }

@@ -188,6 +188,11 @@ static const app_flag SYNTH[] = {
 };
 GROUP(synth, "Generated data", SYNTH);
 
+static const app_flag INFO[] = {
+    {"read", APP_BOOL, OPTION(read), NULL, "read and decode every sample, and name all that are damaged", 0, 0},
+};
+GROUP(info, "Reading", INFO);
+
 static const app_flag RANKS[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank; --batch-size is each one's (1)", 1, 1024},
     {"parallel-mode", APP_CHOICE, OPTION(parallel_mode), "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel",
