@@ -5,8 +5,8 @@
  *
  * The machine is CPU model and stepping, library version, instruction set, the revision of our kernels and
  * threads, so that one file serves a shared home directory. Lines of other machines are kept. A file that is damaged, or of another
- * version, counts as empty and is replaced. Without a file nothing is measured: choices are then the
- * built-in ones, the same in every run.
+ * version, counts as empty and is replaced. Without a file no algorithm is measured: choices are then the
+ * built-in ones, the same in every run where each process finds that pairs of bfloat16 gain the same (rates.h: a power of two).
  *   thread  one thread at a time
  */
 #ifndef TRMI_EXEC_ONEDNN_TUNING_H
