@@ -57,6 +57,7 @@ epochs=1 train --batch-size 8 -n 2 --shard-optimizer --output run > a.json || fa
 train --batch-size 8 -n 2 --shard-optimizer --output run --resume > b.json || fail "resuming"
 [ "$(losses a.json) $(losses b.json)" = "$(losses two.json)" ] || fail "a resumed job has other losses"
 "$trireme" eval lenet --checkpoint run --data synth --synth-test 40 > /dev/null || fail "eval of a job's checkpoint"
+expect 2 "each of 2 ranks sees its part" eval lenet --checkpoint run --data synth --synth-test 40 -n 2 --predictions p.npz
 
 # ---- a scheduler's early warning reaches all ranks: the step is finished and saved, 138, nobody is killed
 # shellcheck disable=SC2086

@@ -19,8 +19,14 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
         return status;
     }
     app_settle_data(app);
-    if ((status = app_join(app, err)) != TRM_OK ||
-        (status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
+    if ((status = app_join(app, err)) != TRM_OK) {
+        return status;
+    }
+    if (o->predictions != NULL && app_rank_count(app) > 1) {
+        return app_fail(err, TRM_INVALID, "--predictions has every sample in the order of the data; each of %d ranks sees its part: evaluate "
+                        "on one", (int)app_rank_count(app));
+    }
+    if ((status = app_dataset(app, app_usage(o, TRM_USAGE_TEST), false, data, err)) != TRM_OK ||
         (status = app_make_model(app, name, *data, true, network, model, err)) != TRM_OK) {
         return status;
     }
