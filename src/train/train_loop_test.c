@@ -4,6 +4,7 @@
 #include "trireme/callbacks.h"
 #include "trireme/train.h"
 
+#include "base/error.h"
 #include "base/os.h"
 
 #include <math.h>
@@ -310,6 +311,22 @@ static void early_stop_ends_training(void **state) {
     end(&j);
 }
 
+/* Callbacks have an error to write to, whether the caller wants it or not; and are destroyed, however early training fails. */
+static trm_status fail_at_once(void *context, const trm_progress *p, trm_error *err) {
+    assert_non_null(err);
+    return TRMI_FAIL(err, TRM_IO, "as asked");
+}
+static void count_destroyed(void *context) { ++*(int *)context; }
+static void callbacks_are_served_without_an_error_record(void **state) {
+    job j = begin();
+    int destroyed = 0;
+    trm_callback c = {.on_begin = fail_at_once, .destroy = count_destroyed, .context = &destroyed};
+    assert_int_equal(trm_model_train(j.model, &(trm_train_options){.data = j.train, .epochs = 1, .callbacks = {c}}, NULL), TRM_IO);
+    assert_int_equal(trm_model_train(j.model, &(trm_train_options){.data = j.train, .callbacks = {c}}, NULL), TRM_INVALID);
+    assert_int_equal(destroyed, 2);
+    end(&j);
+}
+
 static void wrong_use_is_refused(void **state) {
     trm_error err;
     trm_model *model;
@@ -499,6 +516,7 @@ int main(void) {
         cmocka_unit_test(training_continues_where_it_was),
         cmocka_unit_test(divergence_is_named),
         cmocka_unit_test(early_stop_ends_training),
+        cmocka_unit_test(callbacks_are_served_without_an_error_record),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(unknown_field_is_named),
         IN_FOLDER(sink_mode_saves_in_the_epoch_in_which_it_is_due),
