@@ -204,6 +204,8 @@ const char *app_holds(const app_context *app, const char *option);
 
 /* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
+/* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_string_free */
+TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 /* This program's path, fit to stand between single quotes. */
 TRM_MUST_USE trm_status app_own_path(char *path, size_t size, trm_error *err);
 

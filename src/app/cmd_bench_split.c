@@ -74,11 +74,11 @@ static trm_status measure(app_context *app, trm_error *err) {
     for (const char *at = app->o.plan_given; status == TRM_OK && next_path(&at, path);) {
         char *plan = NULL;
         trm_planner_run_result result;
-        status = app_read_text(path, &plan, err);
+        status = app_read_plan(path, &plan, err);
         status = status == TRM_OK ? trm_planner_run(&model, app_comm(app), plan, (int32_t)app->o.repeats,
                                                          app->o.plan_profile && app_rank(app) == 0 ? tell_step : app->o.plan_profile ? skip_step : NULL,
                                                          app, &result, err) : status;
-        free(plan);
+        trm_string_free(plan);
         if (status == TRM_OK) {
             tell(app, path, &result);
         }

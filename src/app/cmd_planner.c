@@ -49,7 +49,7 @@ static void stop(planning *p) {
     trm_planner_destroy(p->planner);
     trm_dataset_destroy(p->data);
     free(p->links);
-    free(p->given);
+    trm_string_free(p->given);
 }
 
 /* Ranks of this machine measure, all of them at once; without them costs are guessed, or given. */
@@ -64,6 +64,7 @@ void app_split_options(const app_context *app, trm_model_options *model) {
     model->parallel.wire = strcmp(wire, "bf16") == 0 ? TRM_BFLOAT16 : strcmp(wire, "fp16") == 0 ? TRM_FLOAT16 : 0;
     model->parallel.sync_batch_norm = local ? TRM_NORM_LOCAL : 0;
     model->parallel.shard_optimizer = app->o.shard_optimizer;
+    model->parallel.joint = TRM_JOINT_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
 static trm_status begin(app_context *app, bool simulate, planning *p, trm_error *err) {
@@ -76,7 +77,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
     }
     app_split_options(app, &p->model);
     if (status == TRM_OK && o->plan_given != NULL) {
-        status = app_read_text(o->plan_given, &p->given, err);
+        status = app_read_plan(o->plan_given, &p->given, err);
     }
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_links != NULL && !guess) {

@@ -1,6 +1,8 @@
 /* Small text files, and this program's own one. */
 #include "app/app.h"
 
+#include "trireme/planner.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,11 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
     text[length] = '\0';
     *out = text;
     return TRM_OK;
+}
+
+trm_status app_read_plan(const char *path, char **out, trm_error *err) {
+    trm_plan_info info;
+    return trm_plan_read(path, &info, out, err);
 }
 
 trm_status app_own_path(char *path, size_t size, trm_error *err) {

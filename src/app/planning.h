@@ -6,7 +6,7 @@
 
 #include "trireme/planner.h"
 
-/* --wire and --sync-batch-norm of commands that plan. */
+/* --wire, --sync-batch-norm and what training does by itself, for commands that plan. */
 void app_split_options(const app_context *app, trm_model_options *model);
 /* Runs the planner's plans on the ranks that have joined and prints predictions beside measurements. Collective;
  * `planner` is NULL on ranks other than 0. */

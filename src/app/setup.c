@@ -162,7 +162,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     static char *plan; /* of this process' one model; the model copies it */
     bool splits = app_splits(app);
     if (o->split_plan != NULL && splits && plan == NULL) {
-        status = app_read_text(o->split_plan, &plan, err);
+        status = app_read_plan(o->split_plan, &plan, err);
         if (status != TRM_OK) {
             return status;
         }

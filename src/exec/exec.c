@@ -25,7 +25,8 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     if (exec->lanes != NULL) {
         return trmi_lanes_forward(exec, err);
     }
-    return trmi_exec_run(exec, 0, exec->program->backward_begin, err);
+    TRMI_TRY(trmi_exec_run(exec, 0, exec->program->backward_begin, err));
+    return exec->program->own_loss ? trmi_parallel_agree(exec, err) : TRM_OK;
 }
 
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
@@ -84,7 +85,8 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
                         .shape = b->shape};
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
         if (&exec->program->buffers[exec->program->inputs[i]] == b) {
-            const trmi_shard_input *in = &exec->whole_inputs[i];
+            trmi_shard_input *in = &exec->whole_inputs[i];
+            in->taken = false; /* the caller writes */
             out->data = in->own != NULL ? in->own : in->data;
             out->shape = trmi_shard_fed_shape(exec, &in->leaf->global);
         }
@@ -109,7 +111,7 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
     }
     if (exec->lanes != NULL) {
         trmi_lanes_feed(exec, &place, tensor->data);
-    } else {
+    } else if (!trmi_shard_feed(exec, name, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
     }
     return TRM_OK;
@@ -117,7 +119,7 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
 
 float trm_exec_loss(const trm_exec *exec) {
     const trmi_parallel *p = exec->parallel;
-    return p != NULL && p->valid && p->shard == NULL ? p->agreed->loss : trmi_exec_own_loss(exec);
+    return p != NULL && p->valid && (p->shard == NULL || exec->program->own_loss) ? p->agreed->loss : trmi_exec_own_loss(exec);
 }
 
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {

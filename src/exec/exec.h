@@ -19,6 +19,7 @@
 typedef struct trmi_shard_input {
     void *data;
     void *own; /* own_samples: what this rank feeds; else NULL */
+    bool taken; /* what was fed last: `data` has nothing new */
     const struct trmi_shard_leaf *leaf;
 } trmi_shard_input;
 

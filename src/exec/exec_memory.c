@@ -22,9 +22,19 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
         const trmi_buffer *b = &program->buffers[program->inputs[i]];
         const trmi_shard_leaf *leaf = trmi_shard_leaf_named(program, b->name);
         int64_t whole = leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
-        sum += whole + (own_samples ? whole / ranks : 0);
+        sum += own_samples ? whole + whole / ranks : 0;
     }
     return sum;
+}
+
+/* Others' slices of gradients that all ranks make together are never touched. */
+static int64_t others_gradients(const trm_program *program, int32_t ranks) {
+    int64_t bytes = 0;
+    for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
+        const trmi_param *param = &program->params[i];
+        bytes += trmi_joint_makes(program, param) ? program->buffers[param->param_buffer].bytes : 0;
+    }
+    return bytes - bytes / ranks;
 }
 
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
@@ -34,6 +44,7 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
+    sum -= t->sliced ? others_gradients(program, t->ranks) : 0;
     int64_t send, recv;
     trmi_shard_staging(program, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;

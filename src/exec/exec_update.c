@@ -133,8 +133,8 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
         status = trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
                                  gradients, learning_rate, exec->env.step + 1, err);
     }
-    if (exec->parallel != NULL && (exec->parallel->options.layerwise_count > 0 || exec->parallel->shard != NULL)) {
-        bool diverged = status == TRM_DIVERGED; /* the norms of ranks differ here */
+    if (exec->parallel != NULL && trmi_parallel_norms_differ(exec)) {
+        bool diverged = status == TRM_DIVERGED;
         TRMI_TRY(trmi_parallel_any(exec->parallel, &diverged, err));
         status = diverged && status == TRM_OK ? TRM_DIVERGED : status;
     }

@@ -130,6 +130,8 @@ trm_status trmi_joint_run(struct trm_exec *exec, trm_error *err);
 /* parallel_run.c */
 trm_status trmi_parallel_forward_backward(struct trm_exec *exec, trm_error *err);
 trm_status trmi_parallel_publish(struct trm_exec *exec, trm_error *err);
+/* What is agreed on with each step, behind a forward by itself. */
+trm_status trmi_parallel_agree(struct trm_exec *exec, trm_error *err);
 /* Fills in the sums of the blocks of others: trmi_update_exchange. `context`: the exec. */
 trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, trm_error *err);
 /* True on every rank if any passes true. */
@@ -145,6 +147,8 @@ bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
 /* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as exposed communication. */
 trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
+/* Does each rank look at gradients that others do not have, and does nobody add up what they find? Of slices all see the sums. */
+bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
 /* Is a parameter's gradient made by all ranks together? */

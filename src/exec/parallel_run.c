@@ -109,6 +109,15 @@ static trm_status start_agreement(trm_exec *exec, trm_error *err) {
     return trm_comm_start(p->comm, &op, &p->agreement, err);
 }
 
+trm_status trmi_parallel_agree(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = exec->parallel;
+    TRMI_TRY(start_agreement(exec, err));
+    trm_status status = trm_request_wait(p->agreement, -1, err);
+    p->agreement = NULL;
+    p->valid = status == TRM_OK;
+    return status;
+}
+
 static trm_status run_steps(trm_exec *exec, bool last, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     const trm_program *program = exec->program;

@@ -38,6 +38,11 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
     return status;
 }
 
+bool trmi_parallel_norms_differ(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    return p->options.layerwise_count > 0 || (p->shard != NULL && (!p->options.shard_optimizer || exec->env.exact));
+}
+
 void trmi_parallel_parameters_changed(trm_exec *exec) {
     if (exec->parallel != NULL) {
         exec->parallel->casts_fresh = false;

@@ -103,7 +103,7 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
 
 void trmi_parallel_cut_still(trm_exec *exec) {
     trmi_parallel *p = exec->parallel;
-    if (p->shard != NULL || exec->lanes != NULL) {
+    if ((p->shard != NULL && !exec->program->by_samples) || exec->lanes != NULL) { /* rows at a cut meet other taps */
         return;
     }
     for (int32_t i = 0; i < exec->program->params_count; i++) {

@@ -512,6 +512,27 @@ static void split_graphs_make_gradients_jointly(void **state) {
     drop(one);
 }
 
+/* So do their taps that meet only padding: nothing of them travels, the updates are the same. */
+static void split_graphs_have_still_gradients(void **state) {
+    setup s = momentum(NULL);
+    s.small = true;
+    shared *one = play_ok(s, 1);
+    s.options.parallel.split = TRM_SPLIT_PLANNED;
+    for (int i = 0; i < 6; i++) {
+        int n = 2 + i % 2;
+        s.options.parallel.shard_optimizer = i >= 2;
+        s.options.parallel.joint = i >= 4 ? TRM_JOINT_CONV : TRM_JOINT_OFF;
+        shared *split = play(s, n, true);
+        for (int r = 0; r < n; r++) {
+            CHECK_OK(split->of[r].status, split->of[r].error);
+        }
+        assert_true(split->of[0].info.still_bytes >= 2 * (1 << 16) * 4 && (split->of[0].info.joint_bytes > 0) == (i >= 4));
+        assert_true(largest_difference(one, split, n) < 1e-5);
+        drop(split);
+    }
+    drop(one);
+}
+
 static void joint_gradients_that_are_not_finite_stop_all_ranks(void **state) {
     setup s = momentum(NULL);
     s.large = s.poison = true;
@@ -730,6 +751,7 @@ int main(void) {
         cmocka_unit_test(ranks_make_gradients_jointly),
         cmocka_unit_test(joint_gradients_may_be_still),
         cmocka_unit_test(split_graphs_make_gradients_jointly),
+        cmocka_unit_test(split_graphs_have_still_gradients),
         cmocka_unit_test(joint_gradients_that_are_not_finite_stop_all_ranks),
         cmocka_unit_test(half_precision_travels_nearly_as_well),
         cmocka_unit_test(accumulated_gradients_travel_once),

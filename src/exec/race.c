@@ -38,7 +38,7 @@ static uint32_t bound_of(const trm_graph *g, int32_t value) {
     return least == INT32_MAX ? 1 : (uint32_t)least;
 }
 
-void trmi_race_fill(trm_tensor *to, uint32_t bound) {
+static void fill(trm_tensor *to, uint32_t bound) {
     int64_t count = trm_shape_count(&to->shape);
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = trmi_random_u32(1, TRMI_STREAM_SYNTH, (uint64_t)i);
@@ -52,15 +52,30 @@ void trmi_race_fill(trm_tensor *to, uint32_t bound) {
     }
 }
 
-static void feed(const trmi_race *r, trm_exec *exec) {
+trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err) {
+    trm_tensor batch;
+    trm_error none;
+    if (trm_exec_input(exec, name, &batch, &none) != TRM_OK) { /* one that nobody reads is not there */
+        return TRM_OK;
+    }
+    batch.data = trmi_alloc((size_t)trm_tensor_bytes(&batch));
+    if (batch.data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
+    }
+    fill(&batch, bound);
+    trm_status status = trm_exec_feed(exec, name, &batch, err);
+    trmi_free(batch.data);
+    return status;
+}
+
+static trm_status feed(const trmi_race *r, trm_exec *exec, trm_error *err) {
     const trm_graph *g = r->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
-        trm_tensor target;
-        trm_error none;
-        if (g->ops[i].kind == TRMI_OP_INPUT && trm_exec_input(exec, g->ops[i].name, &target, &none) == TRM_OK) {
-            trmi_race_fill(&target, bound_of(g, g->ops[i].outputs[0])); /* one that nobody reads is not there */
+        if (g->ops[i].kind == TRMI_OP_INPUT) {
+            TRMI_TRY(trmi_race_feed(exec, g->ops[i].name, bound_of(g, g->ops[i].outputs[0]), err));
         }
     }
+    return TRM_OK;
 }
 
 /* ---- one plan --------------------------------------------------------------------------------------------- */
@@ -75,8 +90,7 @@ static trm_status open_runner(const trmi_race *r, runner *of, trm_error *err) {
     options.retune_seconds = 0;
     options.memory_bytes = 0; /* who wants it kept asks for plans that keep it */
     TRMI_TRY(trmi_exec_create(r->graph, &options, NULL, &of->exec, err));
-    feed(r, of->exec);
-    return TRM_OK;
+    return feed(r, of->exec, err);
 }
 
 static void close_runner(runner *of) {

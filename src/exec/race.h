@@ -37,8 +37,9 @@ typedef struct trmi_race_result {
  *   error  those of trm_exec_create and of peers, NOMEM */
 trm_status trmi_race_run(const trmi_race *race, trmi_race_result *out, trm_error *err);
 
-/* Random numbers: floats in [0, 1), integers below `bound`; the same in every run. */
-void trmi_race_fill(trm_tensor *to, uint32_t bound);
+/* A batch of random numbers for an input: floats in [0, 1), integers below `bound`; the same in every run. One that the program does not
+ * have is left. */
+trm_status trmi_race_feed(trm_exec *exec, const char *name, uint32_t bound, trm_error *err);
 /* How much longer plan a takes than plan b: the median over the turns of both of its seconds over b's in the same turn, less 1. In
  * *resolution (may be NULL): differences below it are chance, as far as the turns tell (twice the standard error of that median). */
 double trmi_race_behind(const trmi_race_result *result, int32_t a, int32_t b, double *resolution);

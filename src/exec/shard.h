@@ -67,6 +67,9 @@ trm_status trmi_shard_assemble(struct trm_exec *exec, const trmi_shard_leaf *lea
 trm_status trmi_shard_take_inputs(struct trm_exec *exec, trm_error *err);
 /* What a caller feeds: the whole batch, or this rank's samples. */
 trm_shape trmi_shard_fed_shape(const struct trm_exec *exec, const trm_shape *global);
+/* This rank's part of a whole batch, to where kernels read it: the rest is not copied. false: this input is fed in another way
+ * (trm_exec_input); NULL: from now on it is. */
+bool trmi_shard_feed(struct trm_exec *exec, const char *name, const void *whole);
 trm_status trmi_shard_make_inputs(struct trm_exec *exec, trm_error *err);
 /* Is it cut? NULL when not. */
 const trmi_shard_leaf *trmi_shard_cut(const struct trm_exec *exec, int32_t variable);

@@ -185,6 +185,27 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
     return exec->whole_inputs != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
 }
 
+static void take(trm_exec *exec, int32_t input, const void *whole) {
+    const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
+    const trmi_shard_leaf *leaf = exec->whole_inputs[input].leaf;
+    trmi_shard_copy_box((void *)(uintptr_t)whole, &leaf->global, &leaf->box, exec->env.arena[b->arena] + b->offset,
+                        trm_dtype_bytes(b->dtype), false);
+}
+
+bool trmi_shard_feed(trm_exec *exec, const char *name, const void *whole) {
+    for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
+        trmi_shard_input *in = &exec->whole_inputs[i];
+        if (in->own == NULL && strcmp(exec->program->buffers[exec->program->inputs[i]].name, name) == 0) {
+            in->taken = whole != NULL;
+            if (in->taken) {
+                take(exec, i, whole);
+            }
+            return in->taken;
+        }
+    }
+    return false;
+}
+
 trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
@@ -193,8 +214,9 @@ trm_status trmi_shard_take_inputs(trm_exec *exec, trm_error *err) {
         if (in->own != NULL) {
             TRMI_TRY(join_samples(exec, in, b->dtype, err));
         }
-        trmi_shard_copy_box(in->data, &in->leaf->global, &in->leaf->box, exec->env.arena[b->arena] + b->offset,
-                            trm_dtype_bytes(b->dtype), false);
+        if (!in->taken) {
+            take(exec, i, in->data);
+        }
     }
     return TRM_OK;
 }

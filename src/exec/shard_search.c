@@ -41,6 +41,8 @@ static bool has_hosts(const searching *s) {
     return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
+static bool makes_jointly(const searching *s) { return trmi_joint_ranks(s->exec, s->exec->parallel->shard->options) > 1; }
+
 /* ---- without measuring ----------------------------------------------------------------------------------- */
 
 static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best, trm_error *err) {
@@ -269,7 +271,7 @@ static trm_status try_near(searching *s, const trmi_search_costs *costs, trm_err
 }
 
 static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
+    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s), .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
     int32_t news = 0;
     for (int32_t i = 0; i < s->count; i++) {
         TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
@@ -299,7 +301,7 @@ static trm_status search_measured(searching *s, trm_error *err) {
     const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
                                      .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1,
                                      .overlap = s->links.overlap, .slowdown = s->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .overhead = s->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s), .overhead = s->links.overhead,
                                      .wire = trmi_wire_part(s->exec->parallel->options.wire),
                                      .update = s->links.update.count > 0 ? &s->links.update : NULL,
                                      .update_flop = s->costs.flop * s->costs.factor};

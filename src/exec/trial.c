@@ -105,7 +105,7 @@ static void keep_few(trmi_trial *t) {
 static void key_of(const trmi_trial *t, const trmi_probe *probe, const trmi_costs *c, int32_t index, char *key, size_t size) {
     uint64_t h = TRMI_HASH_BEGIN;
     const trm_exec_options *o = probe->whole_options;
-    const int32_t how[4] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire, o->parallel.sync_batch_norm};
+    const int32_t how[5] = {(int32_t)o->precision, o->accumulate, (int32_t)o->parallel.wire, o->parallel.sync_batch_norm, (int32_t)o->parallel.joint};
     for (int32_t i = 0; i < t->count; i++) {
         h = trmi_hash(h, t->list[i].text, strlen(t->list[i].text) + 1);
     }

@@ -123,6 +123,7 @@ typedef union trmi_attrs {
         /* Logits of a part of the classes, or of the samples: */
         uint32_t sync_classes, sync_samples; /* mesh axes that hold the other parts */
         int64_t begin, classes;              /* label of column 0; all classes, 0 = the columns here */
+        int64_t samples;                     /* of all ranks, where that is known: the loss is then that of those here; 0 = as they say */
     } xent;
     struct {
         int64_t rows;  /* EMBEDDING_GRAD: rows of the table */

@@ -54,10 +54,10 @@ static bool may_be_shared(const trm_program *p, int32_t buffer) {
     return known && placed && root->bytes == b->bytes && b->bytes % LINE == 0;
 }
 
+bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors) { return gradient >= LEAST && gradient >= TIMES * factors; }
+
 static bool is_worth_it(const trm_program *p, const trmi_step *s) {
-    int64_t factors = p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes;
-    int64_t gradient = p->buffers[s->outputs[0]].bytes;
-    return gradient >= LEAST && gradient >= TIMES * factors;
+    return trmi_joint_is_worth_it(p->buffers[s->outputs[0]].bytes, p->buffers[s->inputs[0]].bytes + p->buffers[s->inputs[1]].bytes);
 }
 
 /* Joint steps behind all others, both in their order. */
@@ -80,30 +80,6 @@ static trm_status move_behind(trm_program *p, int32_t joint, trm_error *err) {
     return TRM_OK;
 }
 
-/* Has every rank an equal part of each input's samples, and nothing else? Then all have the same steps: no operator moves
- * values between ranks, so what began as samples remains samples. */
-static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
-    int64_t ranks = trmi_mesh_ranks(mesh);
-    for (int64_t i = 1; i < p->graph->ops_count; i++) {
-        if (p->graph->ops[i].kind == TRMI_OP_EXCHANGE || p->graph->ops[i].kind == TRMI_OP_ALL_REDUCE) {
-            return false;
-        }
-    }
-    for (int32_t i = 0; i < p->leaves_count; i++) {
-        const trmi_shard_leaf *leaf = &p->leaves[i];
-        bool input = leaf->value != 0 && p->graph->ops[p->graph->values[leaf->value].op].kind == TRMI_OP_INPUT;
-        for (int32_t a = 0; leaf->value != 0 && a < mesh->axes; a++) {
-            if (leaf->spread.at[a] != (input ? TRMI_SPLIT : TRMI_WHOLE)) {
-                return false;
-            }
-        }
-        if (input && leaf->global.dim[0] % ranks != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
 trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, trm_error *err) {
     int32_t joint = 0;
     p->joint_begin = p->steps_count;
@@ -111,7 +87,7 @@ trm_status trmi_lower_joint(trm_program *p, const trmi_plan_options *options, tr
     const trmi_mesh *mesh = options->shard != NULL ? &options->shard->mesh : NULL;
     uint32_t axes = mesh != NULL ? (1u << mesh->axes) - 1 : 0;
     if (options->joint_ranks < 2 || !options->target->joint || !p->training || trmi_seed_buffer(p) == 0 ||
-        (mesh != NULL && !is_split_by_samples(p, mesh))) {
+        (mesh != NULL && !p->by_samples)) {
         return TRM_OK;
     }
     for (int32_t i = 0; i < p->steps_count; i++) {

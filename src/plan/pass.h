@@ -67,6 +67,10 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
 /* Lowering, in this order, on a program that has its graph. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             const trmi_roots *roots, trm_error *err);   /* layouts, reorders, steps */
+/* Does a split program cut nothing but samples? Then its loss need not ask other ranks. */
+void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);
+/* Is a gradient of so many bytes, made of inputs of so many on a rank, worth making jointly? */
+bool trmi_joint_is_worth_it(int64_t gradient, int64_t factors);
 /* Which gradients are made jointly; their steps go behind all others. */
 trm_status trmi_lower_joint(trm_program *program, const trmi_plan_options *options, trm_error *err);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,

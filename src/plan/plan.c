@@ -195,6 +195,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     program->training = graph->training && roots.loss != 0;
     TRMI_TRY_GOTO(status, rewrite(program, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
+    trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_joint(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict(program, options.target);

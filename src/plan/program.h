@@ -127,6 +127,8 @@ struct trm_program {
     /* One rank's part of a graph that is split over a mesh (plan/sharding.h); NULL and 0 otherwise. */
     struct trmi_shard_leaf *leaves; /* inputs, parameters and states: which part of the whole */
     int32_t leaves_count;
+    bool by_samples; /* every rank has an equal part of each input's samples, all else is whole: data parallel's program */
+    bool own_loss;   /* ... and its loss is that of its own samples, until ranks agree on their mean */
 };
 typedef struct trm_program trm_program;
 

@@ -44,6 +44,7 @@ typedef struct trmi_search_costs {
     bool slices;        /* ranks have one copy of the parameters where a plan leaves all of them whole, and a slice of the
                            optimiser each (trmi_shard_settle_slices), as data parallel has it */
     bool gathers;       /* slices: ... each has a copy of its own, and gathers what others have updated: ranks of several hosts */
+    bool joint;         /* slices: ... and where a plan cuts samples only, they make gradients of convolutions together (lower_joint.c) */
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
     double update_flop; /* seconds an operation of the products that it makes of gradients in factors; 0 = prices->flop */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
@@ -56,6 +57,7 @@ typedef struct trmi_search_costs {
 typedef struct trmi_price_table {
     trm_shape shape;
     trm_dtype dtype;
+    bool no_columns;        /* no spread cuts the last dimension of four */
     int32_t letters, count; /* letters ^ axes */
     float *seconds;         /* [count][count], INFINITY = none */
 } trmi_price_table;
@@ -75,6 +77,12 @@ typedef struct trmi_store_cost {
     double bytes;
 } trmi_store_cost;
 
+/* Where the ranks make the gradient of the weights together: what that adds to the cost of each its own. */
+typedef struct trmi_joint_cost {
+    bool made;
+    double seconds, bytes; /* usually negative */
+} trmi_joint_cost;
+
 /* Operators that look alike share all of this. */
 typedef struct trmi_space_class {
     int32_t op; /* the first of them in the graph */
@@ -89,6 +97,7 @@ typedef struct trmi_space_class {
     double *again, *saved;      /* [count] seconds, bytes */
     trmi_store_cost *stores;    /* [count][2]: as read, in parts */
     trmi_store_cost *slices;    /* [count] whole, updated in slices; blocking INFINITY: a parameter is not whole */
+    trmi_joint_cost *joint;     /* [count] counted in slices, and in a step of plans that cut samples only */
     int32_t members;
 } trmi_space_class;
 
@@ -127,6 +136,7 @@ typedef struct trmi_space {
     int64_t prices_count, prices_capacity;
     double update_byte, update_offset; /* the line below the optimiser's curve where plans lie; the offset is not positive */
     bool casts;     /* parameters are read in another precision */
+    bool bounded;   /* not all ways of operators are looked at: meshes of four axes, where no plan is given. Bounds are of those that are */
     double seconds; /* that building took */
 } trmi_space;
 
@@ -185,6 +195,11 @@ typedef struct trmi_weights {
 } trmi_weights;
 /* Is the plan one of those, and are they (costs.slices)? */
 bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
+/* Does it cut nothing but samples, so that ranks make gradients jointly (costs.joint)? */
+bool trmi_choice_joint(const trmi_space *space, const trmi_choice *choice);
+/* search_joint.c: of a node with a strategy; its seconds by the roofline, and as they are taken. */
+trmi_joint_cost trmi_space_joint(const trmi_space *space, const trmi_space_node *node, const trmi_strategy *strategy,
+                                 const trmi_node_seconds *roof, const trmi_node_seconds *seconds);
 /* Seconds of meeting before and after slices are updated; of the start of gathering them. */
 double trmi_space_meetings(const trmi_space *space);
 /* Beside that: seconds of gathering so many bytes of parameters out of slices. 0: ranks have one copy. */
@@ -219,6 +234,7 @@ typedef struct trmi_measure {
     double bytes;     /* M, first order: what follows */
     double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
     int32_t buckets, messages; /* gradient messages that were put into buckets */
+    double joint_bytes;        /* of gradients that ranks make together: nothing of them travels */
 } trmi_measure;
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out, trm_error *err);
 

@@ -31,6 +31,7 @@ typedef struct walk {
     item *items;
     int64_t items_count, items_capacity;
     bool sliced;         /* parameters are whole, and updated in slices */
+    bool joint;          /* ranks make some gradients together */
     double factors;      /* seconds of updates by gradients that stay in factors */
     double gathered;     /* bytes of parameters that are updated in slices */
     double now, updated; /* bytes of the other parameters that the optimiser walks over */
@@ -61,6 +62,12 @@ static void spend(walk *w, double *sum, trmi_event event) {
     if (event.seconds > 0) {
         note(w, event);
     }
+}
+
+/* What a gradient that all ranks make together adds; NULL: the node has none. */
+static const trmi_joint_cost *joint_of(const walk *w, int32_t node) {
+    const trmi_joint_cost *cost = &trmi_space_class_of(w->s, node)->joint[w->choice->strategy[node]];
+    return w->joint && cost->made ? cost : NULL;
 }
 
 /* A value on its way between two spreads. */
@@ -145,6 +152,7 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i], w->sliced, &cast);
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
+        w->m->gradient_bytes += trained && i == 1 && joint_of(w, node) != NULL ? joint_of(w, node)->bytes : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
         w->factors += apart ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
         w->gathered += trained && w->sliced ? bytes : 0;
@@ -172,7 +180,9 @@ static void send_gradients(walk *w, int32_t node) {
             continue;
         }
         double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
-        if (seconds == 0) {
+        bool joint = i == 1 && joint_of(w, node) != NULL;
+        w->m->joint_bytes += joint ? most_bytes(w, parameter->outputs[0], &made) : 0;
+        if (seconds == 0 || joint) {
             continue;
         }
         if (!trmi_grow((void **)&w->items, &w->items_capacity, w->items_count + 1, sizeof *w->items)) {
@@ -227,8 +237,9 @@ static void backward(walk *w) {
             spend(w, &w->m->again, (trmi_event){.kind = TRMI_EVENT_OP, .node = n, .phase = TRMI_BACKWARD, .what = "again",
                                                 .seconds = c->again[w->choice->strategy[n]]});
         }
+        const trmi_joint_cost *joint = joint_of(w, n);
         spend(w, &w->m->compute, (trmi_event){.kind = TRMI_EVENT_OP, .node = n, .phase = TRMI_BACKWARD,
-                                              .seconds = c->backward[w->choice->strategy[n]]});
+                                              .seconds = c->backward[w->choice->strategy[n]] + (joint != NULL ? joint->seconds : 0)});
         send_gradients(w, n);
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
@@ -344,6 +355,12 @@ static trm_status run(walk *w, trm_error *err) {
     w->m->messages = (int32_t)w->items_count;
     fuse(w);
     play(w);
+    if (w->m->joint_bytes > 0) {
+        uint32_t all = (1u << w->s->mesh.axes) - 1;
+        spend(w, &w->m->exchange, (trmi_event){.kind = TRMI_EVENT_MOVE, .node = -1, .phase = TRMI_BACKWARD, .what = "gradients of all ranks",
+                                               .move = TRMI_MOVE_ALL_REDUCE, .axes = all, .bytes = sizeof(float),
+                                               .seconds = trmi_price(&w->s->prices, &w->s->mesh, TRMI_MOVE_ALL_REDUCE, all, sizeof(float))});
+    }
     if (w->sliced) {
         spend(w, &w->m->gather, (trmi_event){.kind = TRMI_EVENT_MOVE, .node = -1, .phase = TRMI_BACKWARD, .what = "parameters",
                                              .move = w->s->costs.gathers ? TRMI_MOVE_ALL_GATHER : TRMI_MOVE_ALL_REDUCE,
@@ -363,14 +380,15 @@ static trm_status run(walk *w, trm_error *err) {
 }
 
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out, trm_error *err) {
-    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .m = out};
+    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .joint = trmi_choice_joint(space, choice), .m = out};
     return run(&w, err);
 }
 
 trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice, trmi_router *router,
                                trmi_timeline *timeline, trmi_measure *out, trm_error *err) {
     memset(timeline, 0, sizeof *timeline);
-    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .router = router, .timeline = timeline, .m = out};
+    walk w = {.s = space, .choice = choice, .sliced = trmi_choice_sliced(space, choice), .joint = trmi_choice_joint(space, choice), .router = router,
+              .timeline = timeline, .m = out};
     return run(&w, err);
 }
 

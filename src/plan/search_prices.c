@@ -344,7 +344,8 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh, con
         }
         for (int32_t i = 0; i < t->count; i++) {
             f.spreads[i] = spread_of(t, mesh, i);
-            bool fits = trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
+            bool columns = t->no_columns && t->shape.rank == 4 && mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
+            bool fits = !columns && trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
             of[live] = i;
             place[i] = fits ? live : -1;
             live += fits;

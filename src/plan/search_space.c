@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BOUNDED_AXES = 4 };
+
 typedef struct building {
     trmi_space *s;
     int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
@@ -161,7 +163,7 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
         return NULL;
     }
     trmi_price_table *t = &s->prices_of[s->prices_count];
-    *t = (trmi_price_table){.shape = *shape, .dtype = dtype};
+    *t = (trmi_price_table){.shape = *shape, .dtype = dtype, .no_columns = s->bounded};
     if (trmi_price_table_fill(t, &s->mesh, &s->prices, &s->arena, b->err) != TRM_OK) {
         return NULL;
     }
@@ -338,6 +340,11 @@ static trm_status add_parameter(building *b, const trmi_op *op, int32_t input, t
     add_slices(s, trained, apart, &stored, &made, whole, slices);
     slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
     slices->blocking += shared;
+    if (trained && input == 1 && c->joint[i].made) {
+        slices->gradient -= slices_of(s, whole);
+        slices->blocking += c->joint[i].seconds;
+        slices->bytes += c->joint[i].bytes;
+    }
     for (int k = 0; k < 2; k++) {
         stores[k].bytes += trmi_space_cast(s, op->inputs[input], read, false, &cast);
         stores[k].blocking += cast;
@@ -375,10 +382,12 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
     const trmi_strategy *strategy = &c->strategies[i];
-    trmi_node_seconds seconds = roofline_of(s, node, strategy);
+    const trmi_node_seconds roof = roofline_of(s, node, strategy);
+    trmi_node_seconds seconds = roof;
     if (s->costs.seconds != NULL) {
         s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
     }
+    c->joint[i] = trmi_space_joint(s, node, strategy, &roof, &seconds);
     c->forward[i] = seconds.forward;
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
@@ -400,6 +409,23 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     return TRM_OK;
 }
 
+/* Four axes and more: columns of images are not cut, and samples by the outer axes first, where hosts lie. Of the 1,296 ways of a
+ * convolution on four axes that leaves 341, and eliminations take their cube. */
+static bool is_usual(const char *letters) {
+    size_t samples = strspn(letters, "n");
+    return strpbrk(letters + samples, "nw") == NULL;
+}
+
+static void leave_out(trmi_space_class *c) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->count; i++) {
+        if (is_usual(c->strategies[i].letters)) {
+            c->strategies[kept++] = c->strategies[i];
+        }
+    }
+    c->count = kept;
+}
+
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
     trmi_space *s = b->s;
     const trmi_op *op = &s->graph->ops[node->op];
@@ -407,6 +433,8 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     if (node->pinned >= 0) {
         c->strategies = &c->strategies[node->pinned];
         c->count = 1;
+    } else if (s->bounded) {
+        leave_out(c);
     }
     size_t n = (size_t)c->count;
     c->forward = trmi_arena_alloc(&s->arena, n * sizeof *c->forward);
@@ -418,9 +446,10 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
     c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
     c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
+    c->joint = trmi_arena_alloc(&s->arena, n * sizeof *c->joint);
     c->repeats = node->repeats;
     if (c->forward == NULL || c->backward == NULL || c->factors == NULL || c->exchange == NULL || c->kept == NULL || c->again == NULL ||
-        c->saved == NULL || c->stores == NULL || c->slices == NULL) {
+        c->saved == NULL || c->stores == NULL || c->slices == NULL || c->joint == NULL) {
         return no_memory(b->err);
     }
     for (int32_t i = 0; i < c->count; i++) {
@@ -693,6 +722,7 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, cons
     s->mesh = *mesh;
     s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};
     s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
+    s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
     building b = {.s = s, .err = err != NULL ? err : &own};
     find_update_line(s);
     trm_status status = count_nodes(&b);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/lanes.h"
+#include "exec/shard.h"
 #include "graph/graph_ir.h"
 
 #include <jansson.h>
@@ -236,7 +237,7 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         }
         if (compiled->lanes > 0) {
             trmi_lanes_feed(compiled->exec, to, from->data);
-        } else {
+        } else if (!trmi_shard_feed(compiled->exec, batch->fields[i].name, bytes == room ? from->data : NULL)) {
             memcpy(to->data, from->data, (size_t)bytes);
             /* Behind a ragged field: always the same, so that a run has the same bits when it is resumed. */
             memset((char *)to->data + bytes, 0, (size_t)(room - bytes));

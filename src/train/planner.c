@@ -258,7 +258,7 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
     p->whole_options = (trm_exec_options){
         .optimizer = m->optimizer, .backend = m->backend, .precision = m->precision, .threads = threads, .seed = 1, .no_fusion = m->no_fusion,
         .tuning_file = m->tuning_file, .accumulate = m->accumulate, .loss_scale = m->loss_scale,
-        .parallel = {.shard_optimizer = true, .wire = m->parallel.wire, .sync_batch_norm = m->parallel.sync_batch_norm}};
+        .parallel = {.shard_optimizer = true, .wire = m->parallel.wire, .sync_batch_norm = m->parallel.sync_batch_norm, .joint = trmi_planner_joint(p)}};
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 

@@ -70,6 +70,8 @@ struct trm_planner {
 };
 
 static inline bool trmi_planner_local_norms(const trm_planner *p) { return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL; }
+/* Which gradients ranks make jointly in plans that cut only samples, as their job would (exec/parallel_joint.c). */
+trm_joint trmi_planner_joint(const trm_planner *p);
 static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
 /* Bytes a rank that the search may use; 0 = any. */
 static inline double trmi_planner_limit(const trm_planner *p) {

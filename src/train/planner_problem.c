@@ -8,6 +8,19 @@
 
 #include <string.h>
 
+/* ---- how its job would run -------------------------------------------------------------------------------- */
+
+static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
+
+/* As a job of these ranks would have it (exec/shard.h): on one host always, on several if it was asked for. */
+static bool has_slices(const trm_planner *p) { return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer); }
+
+trm_joint trmi_planner_joint(const trm_planner *p) {
+    bool once = p->model.accumulate <= 1 && p->options.memory_bytes == 0;
+    bool here = p->options.comm == NULL || trm_comm_reaches_first(p->options.comm);
+    return here && once && has_slices(p) && !has_hosts(p) ? p->model.parallel.joint : TRM_JOINT_OFF;
+}
+
 /* ---- graph --------------------------------------------------------------------------------------------- */
 
 static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *inputs, trm_error *err) {
@@ -56,6 +69,8 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     const trmi_plan_options options = {.target = &backend->target, .loss = loss, .precision = (int32_t)p->model.precision,
                                        .no_fusion = p->model.no_fusion, .dense_gradients = true,
                                        .factored_gradients = p->model.accumulate <= 1, .shard = plan,
+                                       .joint_ranks = trmi_planner_joint(p) != TRM_JOINT_OFF ? p->ranks : 0,
+                                       .joint_products = trmi_planner_joint(p) == TRM_JOINT_ALL,
                                        .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_plan_create(graph, &options, out, err);
     backend->destroy(backend);
@@ -105,8 +120,6 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     return status;
 }
 
-static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
-
 trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, const trmi_choice *choice, double *bytes,
                                  trm_error *err) {
     trm_program *program = NULL;
@@ -126,9 +139,6 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space, 
 
 /* ---- spaces ---------------------------------------------------------------------------------------------- */
 
-/* As a job of these ranks would have it (exec/shard.h): on one host always, on several if it was asked for. */
-static bool has_slices(const trm_planner *p) { return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer); }
-
 trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh, trmi_space **out,
                               trm_error *err) {
     trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
@@ -144,7 +154,8 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .gathers = has_hosts(p), .overhead = p->links.overhead,
+                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .gathers = has_hosts(p),
+                                     .joint = trmi_planner_joint(p) != TRM_JOINT_OFF, .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
                                      .update_flop = flop * (given ? 1 : p->costs.factor),

@@ -47,6 +47,12 @@ static const char *const assumptions[] = {
     "of a chain of operators every other one may be made again",
 };
 enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
+static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an axis inside of one that cuts anything else, were not looked at";
+
+/* The i-th that this proof makes; NULL: there are no more. */
+static const char *assumption(const report *r, int32_t i) {
+    return i < ASSUMPTIONS ? assumptions[i] : i == ASSUMPTIONS && r->m->space->bounded ? bounded : NULL;
+}
 
 /* ---- gathering -------------------------------------------------------------------------------------------- */
 
@@ -273,8 +279,8 @@ static void tell_head(report *r) {
                          "operators, %d solves in %s\n", r->p->options.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators, (int)r->m->found.solves,
                          time_text(info.solve_seconds, b));
-        for (int i = 0; i < ASSUMPTIONS; i++) {
-            trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "", assumptions[i]);
+        for (int32_t i = 0; assumption(r, i) != NULL; i++) {
+            trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "", assumption(r, i));
         }
         tell_limit(r);
     } else {
@@ -308,8 +314,12 @@ static void tell_time(report *r) {
     trmi_text_printf(&r->text, "\ntime          operators %s, redistribution %s, halo and statistics %s, gathering "
                      "parameters %s, made again %s, optimiser %s\n", time_text(m->compute, a), time_text(m->redistribute, b),
                      time_text(m->exchange, c), time_text(m->gather, d), time_text(m->again, f), time_text(m->update, e));
-    trmi_text_printf(&r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward\n",
-                     time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
+    trmi_text_printf(&r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward", time_text(m->gradient, f), (int)m->buckets,
+                     (int)m->messages, time_text(m->exposed, g));
+    if (m->joint_bytes > 0) {
+        trmi_text_printf(&r->text, "; %s more are made by all ranks together, each its slice from all samples", size_text(m->joint_bytes, f));
+    }
+    trmi_text_printf(&r->text, "\n");
 }
 
 static bool has_parameters(const report *r, int32_t node) {
@@ -694,9 +704,9 @@ static void tell_json(report *r) {
     json_trial(r);
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[", (int)r->m->found.solves,
                      (long long)r->m->found.solution.branches);
-    for (int i = 0; i < ASSUMPTIONS; i++) {
+    for (int32_t i = 0; assumption(r, i) != NULL; i++) {
         trmi_text_append(t, ",", i > 0);
-        trmi_text_json_string(t, assumptions[i]);
+        trmi_text_json_string(t, assumption(r, i));
     }
     trmi_text_printf(t, "]}");
     trmi_text_printf(t, ",\"measured_operators\":%d,\"measured_now\":%lld,\"rounds\":%d", (int)info.measured,

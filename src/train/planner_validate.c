@@ -33,7 +33,8 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                               .precision = model->precision, .threads = model->threads, .seed = 1,
                               .no_fusion = model->no_fusion, .tuning_file = model->tuning_file,
                               .parallel = {.comm = comm, .split = TRM_SPLIT_PLANNED, .plan = plan, .shard_optimizer = true,
-                                           .wire = model->parallel.wire, .sync_batch_norm = model->parallel.sync_batch_norm}};
+                                           .wire = model->parallel.wire, .sync_batch_norm = model->parallel.sync_batch_norm,
+                                           .joint = model->parallel.joint}};
 }
 
 /* Every step as the slowest rank has it; lower quartile and median. */
@@ -99,13 +100,9 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
-        trm_tensor target;
+        int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
-            status = trm_exec_input(exec, inputs->fields[i].name, &target, err);
-            if (status == TRM_OK) {
-                int64_t classes = trm_dataset_class_count(model->data);
-                trmi_race_fill(&target, classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1);
-            }
+            status = trmi_race_feed(exec, inputs->fields[i].name, classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
         }
     }
     trm_planner_run_result result = {.seconds = 0};

@@ -159,7 +159,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_env *env, trm_error 
         *loss = (float)(total * by);
     }
     if (weight != NULL) {
-        *weight = (float)by;
+        *weight = (float)(a->xent.samples > 0 ? 1.0 / (double)a->xent.samples : by);
     }
     return TRM_OK;
 }

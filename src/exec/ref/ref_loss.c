@@ -203,7 +203,7 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     TRMI_TRY(status);
     double weight = counted > 0 ? 1.0 / counted : 0;
     trmi_ref_set(&args->outputs[0], 0, total * weight);
-    trmi_ref_set(&args->outputs[2], 0, weight);
+    trmi_ref_set(&args->outputs[2], 0, args->attrs->xent.samples > 0 ? 1.0 / (double)args->attrs->xent.samples : weight);
     return TRM_OK;
 }
 
