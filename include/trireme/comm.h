@@ -256,6 +256,7 @@ typedef struct trm_comm_bench_result {
      * all ranks, for each must have had its CPU), measured in turn with it, over
      * ours. 0 where there is no bound. */
     double roofline_microseconds, roofline_fraction;
+    double roofline_sum_microseconds; /* its sum alone */
     int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */
 } trm_comm_bench_result;
 

@@ -56,9 +56,10 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
                   strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
     const char *redop = reduces(&app->o) ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
-    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f\n", (long long)r->bytes,
+    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f %9.2f\n", (long long)r->bytes,
             (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
-            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, r->roofline_fraction);
+            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, r->roofline_fraction,
+            r->roofline_sum_microseconds / r->microseconds);
     app_json_open();
     app_json_text("bench", "comm");
     app_json_text("op", app->o.op);
@@ -74,6 +75,7 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     app_json_real("algbw_gb_s", r->algbw_gb_s);
     app_json_real("busbw_gb_s", r->busbw_gb_s);
     app_json_real("roofline_fraction", r->roofline_fraction);
+    app_json_real("roofline_sum_fraction", r->roofline_sum_microseconds / r->microseconds);
     app_json_int("wrong", r->wrong);
     app_json_machine(0);
     app_json_close();
@@ -120,9 +122,9 @@ static trm_status measure(app_context *app, trm_error *err) {
             app_warn("--redop has no effect here: it is for --op allreduce, reduce and reducescatter");
         }
         /* nccl-tests' columns (hccl_test: data_size, aveg_time, alg_bandwidth, check_result), then the bound's */
-        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s\n%12s %12s %6s %6s %4s %10s %9s %9s %8s\n", "size", "count", "type",
-                "redop", "root", "time", "algbw", "busbw", "#wrong", "of bound", "(B)", "(elements)", "", "", "", "(us)",
-                "(GB/s)", "(GB/s)", "");
+        app_say("%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n%12s %12s %6s %6s %4s %10s %9s %9s %8s %9s %9s\n", "size", "count",
+                "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "of bound", "of sum", "(B)", "(elements)", "", "", "",
+                "(us)", "(GB/s)", "(GB/s)", "", "", "alone");
     }
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
