@@ -212,7 +212,7 @@ static void multiply(const gradw *c, const chunk *part, side a, side b, int64_t 
 
 /* All there is: tiles store dW itself. Of few pixels writing it is what takes time: along its rows, with B near. */
 static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height, int64_t count,
-                          float *dw, const workspace *w) {
+                          float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
     int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
     bool few = part->rows <= FEW;
     trmi_tile tile = {.a_stride = a.stride, .b_stride = b.stride,
@@ -225,57 +225,88 @@ static void multiply_once(const gradw *c, const chunk *part, side a, side b, int
         tile.a = a.first + i * a.panel;
         tile.b = b.first + j * b.panel;
         tile.c = dw + i * height * c->problem.o + j * nr;
-        c->isa->tile_cols(&tile, NULL);
+        c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
     }
 }
 
-/* What the chunk after this one reads, as far as it lies regularly: dy, then x. */
-static void next_rows(const gradw *c, const trmi_conv_args *args, const chunk *part, int64_t column, int64_t count,
-                      trmi_prefetch soon[AHEAD]) {
+/* Of dW what a thread makes at once: a split's part of a block's rows and `count` columns. */
+typedef struct task {
+    int32_t block;
+    int64_t split, column, count;
+    int64_t begin, end; /* chunks */
+    bool turned;        /* the second of two chunks goes first: a sum of two is the same either way */
+} task;
+
+/* A thread of the second half has the second half of the images. */
+static task task_at(const gradw *c, int64_t item, bool second_half) {
+    int64_t per_split = (c->last - c->first) * c->column_blocks, rest = item % per_split;
+    task t = {.block = c->first + (int32_t)(rest / c->column_blocks), .split = item / per_split,
+              .column = rest % c->column_blocks * c->columns};
+    int64_t chunks = c->blocks[t.block].chunks_count;
+    t.count = trmi_min_i64(c->columns, c->problem.o - t.column);
+    t.begin = chunks * t.split / c->splits;
+    t.end = chunks * (t.split + 1) / c->splits;
+    t.turned = second_half && c->splits == 1 && t.end - t.begin == 2;
+    return t;
+}
+
+static const chunk *chunk_at(const gradw *c, const task *t, int64_t i) {
+    return &c->blocks[t->block].chunks[t->turned ? t->end - 1 - i : t->begin + i];
+}
+
+/* What a chunk reads, as far as it lies regularly: dy, then x. */
+static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *part, const task *t,
+                    trmi_prefetch soon[AHEAD]) {
     int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
     const piece *p = part->pieces;
     if (c->g.groups_count > 1) {
         return;
     }
-    soon[0] = trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + column) * out,
-                                 c->g.out_c * out, p->rows, count * out);
+    soon[0] = trmi_prefetch_rows((const char *)args->result + (p->row * c->g.out_c + t->column) * out,
+                                 c->g.out_c * out, p->rows, t->count * out);
     trmi_conv_ahead(&c->g, args->image, c->g.groups, p->use, p->row, p->rows, soon + 1);
 }
 
-static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, int64_t split,
-                     int32_t block, int64_t column, const workspace *w) {
-    const block_sum *all = &c->blocks[block];
-    int64_t o = c->problem.o, k = c->g.blocks[block].k;
-    int64_t count = trmi_min_i64(c->columns, o - column);
-    int height = panel_height(c, k);
-    sums += all->row * o + column;
-    trmi_prefetch soon[AHEAD] = {{0}};
-    int64_t begin = all->chunks_count * split / c->splits, end = all->chunks_count * (split + 1) / c->splits;
-    for (int64_t i = begin; i < end; i++) {
-        const chunk *part = &all->chunks[i];
-        side b = side_b(c, args->result, part, column, count, w);
-        side a = side_a(c, args->image, block, part, height, w);
-        if (end - begin == 1) {
-            multiply_once(c, part, a, b, k, height, count, sums, w);
-            return;
-        }
-        if (i + 1 < end) {
-            next_rows(c, args, part + 1, column, count, soon);
-        }
-        multiply(c, part, a, b, k, height, count, i > begin, soon, w);
-    }
-    bool stream = c->streams && (uintptr_t)sums % 64 == 0;
-    if (begin == end) { /* no pixel meets these taps */
-        memset(w->sums, 0, (size_t)count * sizeof *w->sums);
+/* The task's sums, complete, to their rows of dW or of the split. */
+static void leave_sums(const gradw *c, const task *t, float *to, const workspace *w) {
+    int64_t o = c->problem.o, k = c->g.blocks[t->block].k;
+    bool stream = c->streams && (uintptr_t)to % 64 == 0, empty = t->begin == t->end;
+    if (empty) { /* no pixel meets these taps */
+        memset(w->sums, 0, (size_t)t->count * sizeof *w->sums);
     }
     for (int64_t r = 0; r < k; r++) {
-        const float *from = w->sums + (begin < end ? r * TRMI_TILE_STRIDE : 0);
+        const float *from = w->sums + (empty ? 0 : r * TRMI_TILE_STRIDE);
         if (stream) {
-            c->isa->stream(sums + r * o, from, count);
+            c->isa->stream(to + r * o, from, t->count);
         } else {
-            memcpy(sums + r * o, from, (size_t)count * sizeof *sums);
+            memcpy(to + r * o, from, (size_t)t->count * sizeof *to);
         }
     }
+}
+
+/* `next`: what this thread will do then; NULL: nothing. */
+static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t, const task *next,
+                     const workspace *w) {
+    int64_t k = c->g.blocks[t->block].k, chunks = t->end - t->begin;
+    int height = panel_height(c, k);
+    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) + c->blocks[t->block].row * c->problem.o + t->column;
+    for (int64_t i = 0; i < chunks; i++) {
+        const chunk *part = chunk_at(c, t, i);
+        trmi_prefetch soon[AHEAD] = {{0}};
+        side b = side_b(c, args->result, part, t->column, t->count, w);
+        side a = side_a(c, args->image, t->block, part, height, w);
+        if (i + 1 < chunks) {
+            ask_for(c, args, chunk_at(c, t, i + 1), t, soon);
+        } else if (next != NULL && next->begin < next->end) {
+            ask_for(c, args, chunk_at(c, next, 0), next, soon);
+        }
+        if (chunks == 1) {
+            multiply_once(c, part, a, b, k, height, t->count, to, soon, w);
+            return;
+        }
+        multiply(c, part, a, b, k, height, t->count, i > 0, soon, w);
+    }
+    leave_sums(c, t, to, w);
 }
 
 /* The splits' sums become dW. */
@@ -296,22 +327,22 @@ static void reduce(const gradw *c, const float *sums, void *dw, float *room) {
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const gradw *c = state;
     (void)err;
-    int64_t total = trmi_conv_weights_count(&c->problem);
-    int64_t per_split = (c->last - c->first) * c->column_blocks, tasks = c->splits * per_split;
     float *sums = c->direct ? args->weights : (float *)args->scratch;
     trmi_share share;
-    trmi_share_begin(&share, tasks, c->threads);
+    trmi_share_begin(&share, c->splits * (c->last - c->first) * c->column_blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
+        int me = omp_get_thread_num();
+        bool second = 2 * me >= omp_get_num_threads();
         workspace w = workspace_of(c, args->scratch);
         for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
             w.out[i] = i * TRMI_TILE_STRIDE;
             w.far[i] = i * c->problem.o;
         }
-        for (int64_t t; (t = trmi_share_take(&share, omp_get_thread_num())) >= 0;) {
-            int64_t split = t / per_split, rest = t % per_split;
-            run_task(c, args, sums + split * total, split,
-                     c->first + (int32_t)(rest / c->column_blocks), rest % c->column_blocks * c->columns, &w);
+        for (int64_t t; (t = trmi_share_take(&share, me)) >= 0;) {
+            int64_t then = trmi_share_peek(&share, me);
+            task now = task_at(c, t, second), next = task_at(c, then < 0 ? t : then, second);
+            run_task(c, args, sums, &now, then < 0 ? NULL : &next, &w);
         }
         c->isa->fence();
         if (!c->direct) {

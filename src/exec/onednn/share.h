@@ -50,6 +50,12 @@ static inline int64_t trmi_share_take_of(trmi_share *s, int part, bool from_end)
     }
 }
 
+/* What thread `me` will take next of its own part, unless others do before; -1: nothing. */
+static inline int64_t trmi_share_peek(trmi_share *s, int me) {
+    uint64_t left = atomic_load_explicit(&s->part[me % s->parts].left, memory_order_relaxed);
+    return left >> 32 < (left & UINT32_MAX) ? (int64_t)(left >> 32) : -1;
+}
+
 /* The next item for thread `me`; -1 when all are dealt. */
 static inline int64_t trmi_share_take(trmi_share *s, int me) {
     int own = me % s->parts;
