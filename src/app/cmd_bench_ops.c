@@ -7,6 +7,9 @@
  * The flops are the definition's, without padding, at the rate of the operator's type; those of its algorithm where they
  * are fewer, at float32's rate, because that is what Winograd's products are made in, also between bfloat16 images.
  *
+ * A plainer one is told beside it, the roofline of Williams et al. 2009: the definition's flops at the type's rate, bytes
+ * from main memory, whatever the algorithm spares and the caches hold.
+ *
  * The bandwidth is that of a working set as large as what the program moved since the operator's inputs
  * were last touched: what was made long ago comes from memory, what was made just now may be in a cache. Where a first pass
  * must end before the rest begins (a norm's statistics), the rest finds what that pass left.
@@ -18,6 +21,7 @@
 
 #include "trireme/exec.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,10 +34,18 @@ static double memory_bound(const trm_step_profile *s, const trm_machine_peak *p)
                                               s->first_bytes > 0 ? own : held);
 }
 
-static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
+static double defined_compute(const trm_step_profile *s, const trm_machine_peak *p) {
     bool pairs = s->bfloat16 && p->bfloat16_flops > p->float32_flops;
-    double compute = s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
-    double instead = s->work_float32 / p->float32_flops;
+    return s->work_flops / (pairs ? p->bfloat16_flops : p->float32_flops);
+}
+
+static double roofline_of(const trm_step_profile *s, const trm_machine_peak *p) {
+    double compute = defined_compute(s, p), memory = trm_machine_memory_seconds(p, s->bytes, s->written_bytes, INFINITY);
+    return compute > memory ? compute : memory;
+}
+
+static double bound_of(const trm_step_profile *s, const trm_machine_peak *p) {
+    double compute = defined_compute(s, p), instead = s->work_float32 / p->float32_flops;
     compute = instead > 0 && instead < compute ? instead : compute;
     double memory = memory_bound(s, p);
     return compute > memory ? compute : memory;
@@ -59,6 +71,7 @@ static void tell_step(const app_context *app, const trm_step_profile *s, const t
     app_json_real("gb_per_second", s->seconds > 0 ? s->bytes / s->seconds / 1e9 : 0);
     app_json_real("reuse_bytes", s->reuse_bytes);
     app_json_real("bound_seconds", bound);
+    app_json_real("roofline_seconds", roofline_of(s, p));
     app_json_real("peak_fraction", fraction);
     app_json_close();
 }
@@ -79,25 +92,27 @@ static void tell_peak(const trm_machine_peak *p, const char *which) {
     app_say("\n");
 }
 
-static double sum_of_bounds(const trm_step_profile *steps, int32_t count, const trm_machine_peak *p) {
-    double bound = 0;
+static double sum_of(double (*bound)(const trm_step_profile *, const trm_machine_peak *), const trm_step_profile *steps,
+                     int32_t count, const trm_machine_peak *p) {
+    double sum = 0;
     for (int32_t i = 0; i < count; i++) {
-        bound += bound_of(&steps[i], p);
+        sum += bound(&steps[i], p);
     }
-    return bound;
+    return sum;
 }
 
 static void tell_total(const app_context *app, const char *name, const trm_step_profile *steps,
                        int32_t count, double step, const trm_machine_peak *p, const trm_machine_peak *best) {
-    double seconds = 0, bound = sum_of_bounds(steps, count, p), least = sum_of_bounds(steps, count, best);
+    double seconds = 0, bound = sum_of(bound_of, steps, count, p), least = sum_of(bound_of, steps, count, best);
+    double roofline = sum_of(roofline_of, steps, count, p);
     for (int32_t i = 0; i < count; i++) {
         seconds += steps[i].seconds;
     }
     tell_peak(p, "median");
     tell_peak(best, "best");
     app_say("all %d operators: %.2f ms; sum of their bounds: %.2f ms; fraction %.3f (%.3f of the machine's best)\n"
-            "the whole step: %.2f ms; fraction %.3f\n",
-            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3, bound / step);
+            "the whole step: %.2f ms; fraction %.3f; of the operators' rooflines (defined FLOPs, main memory) %.3f\n",
+            (int)count, seconds * 1e3, bound * 1e3, bound / seconds, least / seconds, step * 1e3, bound / step, roofline / step);
     app_json_open();
     app_json_text("bench", "ops_total");
     app_json_text("model", name);
@@ -108,6 +123,8 @@ static void tell_total(const app_context *app, const char *name, const trm_step_
     app_json_real("bound_fraction", bound / seconds);
     app_json_real("step_seconds", step);
     app_json_real("step_fraction", bound / step);
+    app_json_real("roofline_seconds", roofline);
+    app_json_real("roofline_fraction", roofline / step);
     app_json_real("bound_fraction_of_best", least / seconds);
     app_json_real("peak_gflops_per_second", p->float32_flops / 1e9);
     app_json_real("best_gflops_per_second", best->float32_flops / 1e9);
