@@ -27,16 +27,6 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     return sum;
 }
 
-/* Others' slices of gradients that all ranks make together are never touched. */
-static int64_t others_gradients(const trm_program *program, int32_t ranks) {
-    int64_t bytes = 0;
-    for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
-        const trmi_param *param = &program->params[i];
-        bytes += trmi_joint_makes(program, param) ? program->buffers[param->param_buffer].bytes : 0;
-    }
-    return bytes - bytes / ranks;
-}
-
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM] / (size_t)(t->sliced ? t->ranks : 1); /* so much of it is touched */
@@ -44,7 +34,6 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
-    sum -= t->sliced ? others_gradients(program, t->ranks) : 0;
     int64_t send, recv;
     trmi_shard_staging(program, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
