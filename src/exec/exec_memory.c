@@ -27,9 +27,21 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
     return sum;
 }
 
+/* Of a slot a rank touches its slices. Where ranks make most gradients together, which are one slice, the others are small buckets,
+ * whose slices leave no huge page out. */
+static size_t slot_touched(const trm_program *program, const trmi_training *t) {
+    size_t whole = (size_t)program->arena_bytes[TRMI_ARENA_PARAM], joint = 0;
+    for (int32_t i = 0; program->joint_ranks > 1 && i < program->params_count; i++) {
+        const trmi_param *param = &program->params[i];
+        joint += trmi_joint_makes(program, param) ? (size_t)program->buffers[param->param_buffer].bytes : 0;
+    }
+    size_t sliced = joint > 0 ? joint : whole;
+    return t->sliced ? whole - sliced + sliced / (size_t)t->ranks : whole;
+}
+
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
-    size_t slot = (size_t)program->arena_bytes[TRMI_ARENA_PARAM] / (size_t)(t->sliced ? t->ranks : 1); /* so much of it is touched */
+    size_t slot = slot_touched(program, t);
     int64_t sum = (int64_t)trmi_map_resident(slot) * t->slots, gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
