@@ -22,7 +22,7 @@ int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool o
         const trmi_buffer *b = &program->buffers[program->inputs[i]];
         const trmi_shard_leaf *leaf = trmi_shard_leaf_named(program, b->name);
         int64_t whole = leaf != NULL ? trm_shape_count(&leaf->global) * (int64_t)trm_dtype_bytes(b->dtype) : 0;
-        sum += own_samples ? whole + whole / ranks : 0;
+        sum += whole + (own_samples ? whole / ranks : 0);
     }
     return sum;
 }

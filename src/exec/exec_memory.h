@@ -8,8 +8,8 @@
 /* Bytes of an arena in whole pages. `ranks`: those of a host have their parameters, gradients and casts where the others
  * can reach them. */
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks);
-/* Batches of a split program beside the parts in the arena INPUT. `own_samples`: the whole, which ranks put together, and what this
- * rank feeds of it; else whole batches are the caller's, and nothing is copied but the parts. */
+/* Batches of a split program as callers feed them, whole, beside the parts in the arena INPUT; `own_samples`: and what this
+ * rank feeds of them. 0 where nothing is split. */
 int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool own_samples);
 /* How it is trained with. */
 typedef struct trmi_training {
