@@ -8,14 +8,14 @@
 
 #include <math.h>
 
-enum { BATCH = 3, CHANNELS = 4, CLASSES = 5, SIZE = 6 };
+enum { BATCH = 3, CHANNELS = 4, CLASSES = 5, SIZE = 6, LAYERS = 4 };
 
 /* conv-bn-relu, conv-bn + skip, relu, pool, linear: every pattern of a residual network. */
 static trm_node network(trm_graph *g, bool expanded) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
     trm_node skip = TRM_NO_NODE;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LAYERS; i++) {
         trm_graph_push_scope(g, "layer%d", i);
         trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, i ? CHANNELS : 3, 3, 3),
                                    TRM_INIT_HE_NORMAL_FAN_OUT);
@@ -172,6 +172,18 @@ static void expanded_loss_equals_fused(void **state) {
     same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .no_fusion = true}), 2e-5);
     same_training(make(true, (trm_exec_options){.optimizer = momentum}),
                   make(false, (trm_exec_options){.optimizer = momentum}), 0);
+}
+
+/* Layers 0, 1 and 3 are made again, 1 from what was made again of 0; 2 is kept. */
+static void every_third_output_is_kept(void **state) {
+    trm_exec *exec = make(false, (trm_exec_options){.optimizer = momentum});
+    const char *kinds[64];
+    int32_t count = kinds_of(exec, kinds), again = 0;
+    for (int32_t i = 0; i < count; i++) {
+        again += strcmp(kinds[i], "norm_act_apply") == 0;
+    }
+    assert_int_equal(again, LAYERS - 1);
+    trm_exec_destroy(exec);
 }
 
 #ifdef TRIREME_ONEDNN
@@ -413,6 +425,7 @@ int main(void) {
         cmocka_unit_test(image_operators_run_channels_last),
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(fusion_changes_nothing),
+        cmocka_unit_test(every_third_output_is_kept),
         cmocka_unit_test(expanded_loss_equals_fused),
 #ifdef TRIREME_ONEDNN
         cmocka_unit_test(fast_backend_equals_reference),

@@ -4,11 +4,12 @@
  *      forward:   x -> NORM_ACT -> y -> conv          (y dies here)
  *      backward:  x, statistics -> NORM_ACT_APPLY -> y' -> CONV2D_GRAD_WEIGHTS, MAX_POOL_GRAD ...
  *
- * With a residual r, y' also needs r. In a chain of residual blocks every other output is kept:
+ * With a residual r, y' also needs r. In a chain of residual blocks every third output is kept:
  *
- *      y1 (kept) --+--> y2 = f(x2, y1) dropped --+--> y3 = f(x3, y2) kept --+--> y4 dropped ...
+ *      y1 (kept) --+--> y2 = f(x2, y1) dropped --+--> y3 = f(x3, y2) dropped --+--> y4 kept ...
  *
- * and where r is the norm of a projection, which nobody else needs, r is made again first.
+ * and where r is the norm of a projection, which nobody else needs, r is made again first. What is made again for the one
+ * after it lives until its own block's backward: of longer chains that is more than keeping one would be.
  *
  * That is the rule. A plan (plan/sharding.h) may say otherwise for any operator: kept, or made again, by NORM_ACT_APPLY or by
  * running it a second time. What feeds it is kept then (trmi_shard_repeatable), so that nothing else changes. */
@@ -20,9 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHAIN = 2 }; /* outputs in a row that are not kept */
+
 typedef struct recompute {
     trmi_pass *pass;
     bool *dropped;  /* value of `from`: backward makes it again */
+    int32_t *chain; /* value of `from` -> how many in a row are dropped, with it */
     int32_t *again; /* value of `from` -> its copy in `to`, 0 = not made yet */
 } recompute;
 
@@ -133,10 +137,12 @@ static void choose(recompute *r) {
             continue;
         }
         int32_t residual = op->attrs.norm.residual ? op->inputs[5] : 0;
-        bool available = residual == 0 || projection(g, residual) || !r->dropped[residual];
+        int32_t before = residual == 0 || projection(g, residual) ? 0 : r->chain[residual];
         /* A kept residual must be kept by somebody: the output of an earlier block is. */
         bool kept_anyway = residual == 0 || projection(g, residual) || is_norm(g, residual);
-        r->dropped[op->outputs[0]] = op->attrs.norm.relu && available && kept_anyway;
+        bool drop = op->attrs.norm.relu && before < CHAIN && kept_anyway;
+        r->dropped[op->outputs[0]] = drop;
+        r->chain[op->outputs[0]] = drop ? before + 1 : 0;
     }
 }
 
@@ -177,7 +183,8 @@ static int32_t make_again(recompute *r, int32_t value) {
                          pass->map[norm->outputs[2]], 0};
     if (norm->attrs.norm.residual) {
         int32_t residual = norm->inputs[5];
-        inputs[5] = projection(g, residual) ? make_again(r, residual) : pass->map[residual];
+        bool again = projection(g, residual) || r->dropped[residual];
+        inputs[5] = again ? make_again(r, residual) : pass->map[residual];
     }
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", norm->name);
     int32_t index = trmi_pass_emit(pass, TRMI_OP_NORM_ACT_APPLY, TRMI_BACKWARD, name, inputs,
@@ -211,8 +218,9 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     recompute r = {.pass = pass};
     r.dropped = calloc((size_t)g->values_count, sizeof *r.dropped);
     r.again = calloc((size_t)g->values_count, sizeof *r.again);
+    r.chain = calloc((size_t)g->values_count, sizeof *r.chain);
     trm_status status = TRM_OK;
-    if (r.dropped == NULL || r.again == NULL) {
+    if (r.dropped == NULL || r.again == NULL || r.chain == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
     } else {
         if (options->target->recompute_norm_act && !options->no_recompute) {
@@ -232,5 +240,6 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     }
     free(r.dropped);
     free(r.again);
+    free(r.chain);
     return status;
 }
