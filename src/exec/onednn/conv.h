@@ -25,7 +25,8 @@ typedef struct trmi_conv_problem {
 typedef struct trmi_conv_args {
     void *image, *weights, *result;
     const float *bias;
-    char *scratch; /* 64-byte aligned, as many bytes as `create` asked */
+    char *scratch; /* 64-byte aligned, as many bytes as `create` asked, or `scratch_bytes`, if they are more */
+    int64_t scratch_bytes;
 } trmi_conv_args;
 
 typedef struct trmi_conv_algorithm {

@@ -2,16 +2,17 @@
  *
  *   tall (many rows)   weights packed once, in parallel; then blocks of rows: gather k by k into A
  *                      (L2), multiply with every panel of B
- *   wide (few rows)    all rows gathered once; then panels: pack a piece of B (L1), use it for all
+ *   wide (few rows)    all rows gathered once, or by each of few threads; then panels: pack a piece of B (L1), use it for all
  *                      rows of all groups at once, so that large weights are read exactly once
  *
  *   scratch:  [ packed B | per thread: A, row offsets, sums ]
- *             wide: [ A, block by block | where the sums of A's rows go | per thread: B, row offsets, sums ]
+ *             wide: [ per thread, or A once: A, block by block, where the sums of its rows go, B, row offsets, sums ]
  *
  * Sums are in fixed order: the bits do not depend on the number of threads.
  */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
+#include "exec/onednn/scratch.h"
 #include "exec/onednn/share.h"
 
 #include "base/checked.h"
@@ -22,6 +23,7 @@
 #include <string.h>
 
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
+enum { APART = 4 }; /* threads: so many copies of A cost less than lines that all of them read and one writes again */
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -49,6 +51,7 @@ typedef struct gather_conv {
     bool wide, direct; /* direct: tiles store into the output itself */
     bool rounds;       /* the last tile of a sum does, rounded; wide: of one group */
     bool streams;      /* the output is too large for the caches */
+    bool apart;        /* wide: each thread has an A of its own */
     int64_t panels, ldb;
     int64_t *block_at; /* floats: where a block's panels begin in packed B */
     int64_t shared_floats, thread_floats; /* scratch */
@@ -56,20 +59,30 @@ typedef struct gather_conv {
     int64_t tasks_count;
     part *parts; /* wide: [uses] */
     wide_block *wide_blocks;
-    int64_t rows, gathered; /* wide: of the output; of A */
+    int64_t rows, gathered; /* wide: of the output; of A, rounded up */
 } gather_conv;
 
 /* A thread's part of the scratch. */
 typedef struct workspace {
     float *a, *sums;
     int64_t *offsets, *sum_offsets;
+    float *rows; /* wide: A, and where the sums of its rows go */
+    int64_t *places;
 } workspace;
 
-static workspace workspace_of(const gather_conv *c, char *scratch) {
+static trmi_scratch scratch_of(const gather_conv *c, const trmi_conv_args *args) {
+    return trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+}
+
+/* Of A and the places of its sums. */
+static int64_t gathered_floats(const gather_conv *c) { return c->gathered * (TRMI_TILE_STRIDE + 2); }
+
+static workspace workspace_of(const gather_conv *c, const trmi_scratch *scratch) {
     int64_t rows = c->wide ? c->rows : ROWS;
-    char *at = scratch + (c->shared_floats + c->thread_floats * omp_get_thread_num()) * 4;
-    workspace w;
-    w.offsets = (int64_t *)at;
+    float *own = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
+    workspace w = {.rows = c->apart ? own : (float *)(void *)trmi_scratch_shared(scratch)};
+    w.places = (int64_t *)(void *)(w.rows + c->gathered * TRMI_TILE_STRIDE);
+    w.offsets = (int64_t *)(void *)(own + (c->apart ? gathered_floats(c) : 0));
     w.sum_offsets = w.offsets + rows;
     w.a = (float *)(w.sum_offsets + rows);
     w.sums = w.a + (c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE);
@@ -80,7 +93,7 @@ static int64_t workspace_floats(const gather_conv *c) {
     int64_t rows = c->wide ? c->rows : ROWS;
     int64_t a = c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE;
     int64_t sums = c->direct ? 0 : rows * c->isa->nr * (c->wide ? 1 : PANELS);
-    return trmi_round_up(rows * 4 + a + sums, 16);
+    return trmi_round_up((c->apart ? gathered_floats(c) : 0) + rows * 4 + a + sums, 16);
 }
 
 /* ---- B ----------------------------------------------------------------------------------------------- */
@@ -111,7 +124,7 @@ static int64_t panel_floats(const gather_conv *c, int64_t k) { return k / c->isa
 
 static void pack_all(const gather_conv *c, const void *weights, float *packed) {
     int64_t items = c->g.blocks_count * c->panels;
-#pragma omp for schedule(dynamic, 4)
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < items; i++) {
         int64_t block = i / c->panels, panel = i % c->panels;
         if (c->g.block_used[block]) {
@@ -237,12 +250,13 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
 }
 
 static void run_tall(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
-    float *packed = (float *)args->scratch;
+    const trmi_scratch scratch = scratch_of(c, args);
+    float *packed = (float *)(void *)trmi_scratch_shared(&scratch);
     trmi_share tasks;
     trmi_share_begin(&tasks, c->tasks_count, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
-        workspace w = workspace_of(c, args->scratch);
+        workspace w = workspace_of(c, &scratch);
         for (int64_t i = 0; i < ROWS; i++) {
             w.sum_offsets[i] = i * PANELS * c->isa->nr;
         }
@@ -257,15 +271,28 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
 /* ---- wide -------------------------------------------------------------------------------------------------- */
 
 /* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all rows. */
-static void gather_part(const gather_conv *c, const part *p, const void *input, float *rows_a, int64_t *places) {
+static void gather_part(const gather_conv *c, const part *p, const void *input, const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[p->group];
-    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], 0, group->rows, rows_a + p->at * TRMI_TILE_STRIDE,
+    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], 0, group->rows, w->rows + p->at * TRMI_TILE_STRIDE,
                      TRMI_TILE_STRIDE);
     if (c->direct) {
-        trmi_conv_row_offsets(&c->g, group, 0, group->rows, places + p->at);
+        trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->places + p->at);
     }
     for (int64_t r = 0; r < (c->direct ? 0 : group->rows); r++) {
-        places[p->at + r] = (p->first + r) * c->isa->nr;
+        w->places[p->at + r] = (p->first + r) * c->isa->nr;
+    }
+}
+
+static void gather_parts(const gather_conv *c, const void *input, const workspace *w) {
+    if (c->apart) {
+        for (int64_t i = 0; i < c->g.uses_count; i++) {
+            gather_part(c, &c->parts[i], input, w);
+        }
+        return;
+    }
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < c->g.uses_count; i++) {
+        gather_part(c, &c->parts[i], input, w);
     }
 }
 
@@ -298,8 +325,7 @@ static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32
 }
 
 /* One panel of all rows: each piece of B is packed once and meets all rows that see it. */
-static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, const float *rows_a,
-                      const int64_t *places, int64_t j, const workspace *w) {
+static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t j, const workspace *w) {
     int64_t nr = c->isa->nr;
     int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
     float *to = c->direct ? (float *)out + j * nr : w->sums;
@@ -313,13 +339,13 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         const int64_t begin[2] = {rows->at, rows->at + rows->begins}, count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
             if (count[i] > 0) {
-                trmi_tile tile = {.b = w->a, .c = to, .row_offset = places + begin[i], .columns = columns,
+                trmi_tile tile = {.b = w->a, .c = to, .row_offset = w->places + begin[i], .columns = columns,
                                   .store = i == 0 ? TRMI_TILE_SET : TRMI_TILE_ADD};
                 if (c->rounds && b + 1 == c->g.blocks_count) { /* one group: its rows lie in order */
                     tile.rounded = (uint16_t *)out + j * nr;
                     tile.rounded_offset = w->offsets;
                 }
-                multiply(c, count[i], rows_a + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile, soon);
+                multiply(c, count[i], w->rows + begin[i] * TRMI_TILE_STRIDE, c->g.blocks[b].k, tile, soon);
             }
         }
     }
@@ -348,21 +374,18 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
 }
 
 static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
-    float *rows_a = (float *)args->scratch;
-    int64_t *places = (int64_t *)(rows_a + c->gathered * TRMI_TILE_STRIDE);
+    const trmi_scratch scratch = scratch_of(c, args);
+    trmi_share panels;
+    trmi_share_begin(&panels, c->panels, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
-        workspace w = workspace_of(c, args->scratch);
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t i = 0; i < c->g.uses_count; i++) {
-            gather_part(c, &c->parts[i], input, rows_a, places);
-        }
+        workspace w = workspace_of(c, &scratch);
+        gather_parts(c, input, &w);
         if (c->rounds) {
             trmi_conv_row_offsets(&c->g, c->g.groups, 0, c->rows, w.offsets);
         }
-#pragma omp for schedule(dynamic, 1)
-        for (int64_t j = 0; j < c->panels; j++) {
-            run_panel(c, args, out, rows_a, places, j, &w);
+        for (int64_t j; (j = trmi_share_take(&panels, omp_get_thread_num())) >= 0;) {
+            run_panel(c, args, out, j, &w);
             finish_panel(c, args, out, j, &w);
         }
     }
@@ -487,8 +510,9 @@ static bool plan_wide(gather_conv *c) {
         }
         rows->rows = at - rows->at;
     }
-    c->gathered = at;
-    c->shared_floats = trmi_round_up(at * (TRMI_TILE_STRIDE + 2), 16);
+    c->gathered = trmi_round_up(at, 16);
+    c->apart = c->threads <= APART;
+    c->shared_floats = c->apart ? 0 : gathered_floats(c);
     return true;
 }
 

@@ -14,7 +14,7 @@
  * chunks are copied to rows of TRMI_TILE_STRIDE, pairs of bfloat16 to panels. What the next chunk reads is asked
  * for while tiles multiply, so that it comes from L2.
  *
- * Splits have their own sums, added in order at the end: how many depends on the shape only, so the
+ * Splits have their own sums, added at the end (splits.h): how many depends on the shape only, so the
  * bits do not depend on the number of threads.
  *
  * A task sums in rows of TRMI_TILE_STRIDE too, and leaves them in dW's rows at its end; the sums of a single chunk
@@ -24,7 +24,9 @@
  */
 #include "exec/onednn/conv_geometry.h"
 #include "exec/onednn/rates.h"
+#include "exec/onednn/scratch.h"
 #include "exec/onednn/share.h"
+#include "exec/onednn/splits.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -33,7 +35,7 @@
 #include <omp.h>
 #include <string.h>
 
-enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, REDUCE = 8192, FEW = 64 };
+enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, FEW = 64 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD };
 enum { PLAIN = 256 }; /* channels of an image whose rows do not crowd in a few sets of L1 */
 enum { STREAM_BYTES = 1 << 20 };
@@ -79,9 +81,9 @@ typedef struct workspace {
     int64_t *pixel, *out, *far; /* rows of the sums; of dW */
 } workspace;
 
-static workspace workspace_of(const gradw *c, char *scratch) {
+static workspace workspace_of(const gradw *c, const trmi_scratch *scratch) {
     workspace w;
-    w.b = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.b = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
     w.a = w.b + c->b_floats;
     w.sums = w.a + c->a_floats;
     w.row = w.sums + TRMI_TILE_K * TRMI_TILE_STRIDE;
@@ -309,32 +311,19 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
     leave_sums(c, t, to, w);
 }
 
-/* The splits' sums become dW. */
-static void reduce(const gradw *c, const float *sums, void *dw, float *room) {
-    int64_t total = trmi_conv_weights_count(&c->problem), parts = (total + REDUCE - 1) / REDUCE;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < parts; i++) {
-        int64_t at = i * REDUCE, count = trmi_min_i64(REDUCE, total - at);
-        if (c->problem.weights_type == TRM_FLOAT32) {
-            c->isa->sum((float *)dw + at, sums + at, total, c->splits, count);
-        } else {
-            c->isa->sum(room, sums + at, total, c->splits, count);
-            c->isa->narrow((uint16_t *)dw + at, c->problem.weights_type, room, NULL, count);
-        }
-    }
-}
-
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const gradw *c = state;
     (void)err;
-    float *sums = c->direct ? args->weights : (float *)args->scratch;
+    const trmi_scratch scratch =
+        trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    float *sums = c->direct ? args->weights : (float *)(void *)trmi_scratch_shared(&scratch);
     trmi_share share;
     trmi_share_begin(&share, c->splits * (c->last - c->first) * c->column_blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         int me = omp_get_thread_num();
         bool second = 2 * me >= omp_get_num_threads();
-        workspace w = workspace_of(c, args->scratch);
+        workspace w = workspace_of(c, &scratch);
         for (int64_t i = 0; i < TRMI_TILE_COLS; i++) {
             w.out[i] = i * TRMI_TILE_STRIDE;
             w.far[i] = i * c->problem.o;
@@ -347,7 +336,8 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
         c->isa->fence();
         if (!c->direct) {
 #pragma omp barrier
-            reduce(c, sums, args->weights, w.b);
+            trmi_splits_add(c->isa, sums, c->splits, trmi_conv_weights_count(&c->problem), args->weights,
+                            c->problem.weights_type);
         }
     }
     return TRM_OK;
@@ -468,7 +458,7 @@ static bool plan(gradw *c, int64_t begin, int64_t end) {
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
     int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
     c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
-    c->b_floats = trmi_max_i64(CHUNK * TRMI_TILE_STRIDE, REDUCE);
+    c->b_floats = CHUNK * TRMI_TILE_STRIDE;
     c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 3) * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS);
     return true;
 }

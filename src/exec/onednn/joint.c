@@ -34,7 +34,8 @@ static trm_status joint_run(const trmi_kernel *k, const trmi_env *env, trm_error
     const trmi_conv_args args = {.image = (char *)trmi_kernel_input(k, env, image) - s->image_before,
                                  .result = (char *)trmi_kernel_input(k, env, 1 - image) - s->result_before,
                                  .weights = trmi_kernel_output(k, env, 0),
-                                 .scratch = env->arena[TRMI_ARENA_SCRATCH]};
+                                 .scratch = env->arena[TRMI_ARENA_SCRATCH],
+                                 .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH]};
     return s->algorithm->run(s->state, &args, err);
 }
 

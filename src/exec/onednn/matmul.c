@@ -168,7 +168,8 @@ static trm_status product_run(const trmi_kernel *k, const trmi_env *env, trm_err
     char *a = trmi_kernel_input(k, env, 0), *b = trmi_kernel_input(k, env, 1);
     char *c = trmi_kernel_output(k, env, 0), *scratch = env->arena[TRMI_ARENA_SCRATCH];
     for (int64_t i = 0; c != NULL && i < p->batch; i++) {
-        trmi_conv_args args = {.scratch = scratch + p->turned_bytes};
+        trmi_conv_args args = {.scratch = scratch + p->turned_bytes,
+                               .scratch_bytes = k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
         if (p->transpose_a && !p->transpose_b) {
             args.image = a, args.result = b, args.weights = c;
         } else if (p->transpose_a) {

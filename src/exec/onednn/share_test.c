@@ -1,7 +1,11 @@
-/* Items dealt to threads: each once, one's own in order, then the others' from their ends. */
+/* Items dealt to threads: each once, one's own in order, then the others' from their ends. Scratch: whose it is. Sums of splits. */
 #include "check.h"
 
+#include "exec/onednn/scratch.h"
 #include "exec/onednn/share.h"
+#include "exec/onednn/splits.h"
+
+#include "base/half.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -59,8 +63,55 @@ static void each_item_once(void **state) {
     }
 }
 
+/* Whatever the operators' sizes, threads of the first half stay below the middle, and those of the second above it. */
+static void scratch_has_a_middle(void **state) {
+    (void)state;
+    static char arena[64 << 10];
+    const int64_t middle = sizeof arena / 2;
+    for (int64_t own = 64; own <= 4096; own *= 4) {
+        for (int threads = 1; threads <= 4; threads++) {
+            trmi_scratch s = trmi_scratch_cut(arena, sizeof arena, 8192, own, threads);
+            int64_t at = trmi_scratch_shared(&s) - arena;
+            assert_int_equal(at, threads == 1 && own > middle - 4096 ? own : middle - 4096);
+            for (int t = 0; t < threads; t++) {
+                int64_t begin = trmi_scratch_own(&s, t) - arena;
+                bool first_half = 2 * t < threads;
+                assert_true(begin % 64 == 0 && begin >= 0 && begin + own <= (int64_t)sizeof arena);
+                assert_true(first_half ? begin + own <= at : begin >= at + 8192);
+                assert_int_equal(begin, first_half ? t * own : (int64_t)sizeof arena - (threads - t) * own);
+            }
+        }
+    }
+    trmi_scratch tight = trmi_scratch_cut(arena, 0, 192, 64, 3); /* no more than is needed */
+    assert_int_equal(trmi_scratch_own(&tight, 1) - arena, 64);
+    assert_int_equal(trmi_scratch_shared(&tight) - arena, 128);
+    assert_int_equal(trmi_scratch_own(&tight, 2) - arena, 320);
+}
+
+static void splits_are_added_once_each(void **state) {
+    (void)state;
+    enum { COUNT = 9001, SPLITS = 9 };
+    static float sums[SPLITS * COUNT], to[COUNT];
+    static uint16_t half[COUNT];
+    for (int splits = 1; splits <= SPLITS; splits++) {
+        for (int threads = 1; threads <= 5; threads++) {
+            for (int64_t i = 0; i < (int64_t)splits * COUNT; i++) {
+                sums[i] = (float)((1 << i / COUNT) * (1 + i % COUNT % 3)); /* exact in any order */
+            }
+#pragma omp parallel num_threads(threads)
+            trmi_splits_add(trmi_gemm(), sums, splits, COUNT, threads % 2 ? (void *)to : half, threads % 2 ? TRM_FLOAT32 : TRM_BFLOAT16);
+            for (int64_t i = 0; i < COUNT; i++) {
+                float all = (float)(((1 << splits) - 1) * (1 + i % 3));
+                assert_true(threads % 2 ? to[i] == all : half[i] == trmi_float_to_bf16(all));
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(own_part_first_then_the_others_ends),
-                                       cmocka_unit_test(fewer_items_than_threads), cmocka_unit_test(each_item_once)};
+                                       cmocka_unit_test(fewer_items_than_threads), cmocka_unit_test(each_item_once),
+                                       cmocka_unit_test(scratch_has_a_middle),
+                                       cmocka_unit_test(splits_are_added_once_each)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,7 @@
  *
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
+#include "exec/onednn/scratch.h"
 #include "exec/onednn/share.h"
 #include "exec/onednn/winograd.h"
 
@@ -49,9 +50,9 @@ typedef struct workspace {
     int32_t *places; /* of the block's tiles in V and M */
 } workspace;
 
-static workspace workspace_of(const winograd *c, char *scratch) {
+static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
     workspace w;
-    w.m = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
+    w.m = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
     w.v = w.m + c->slot;
     w.taps = w.m + (XI + 1) * c->slot;
     w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
@@ -88,7 +89,7 @@ static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_
 static void transform_weights(const winograd *c, const void *weights, float *u,
                               const workspace *w) {
     int64_t nr = c->gemm->nr, slices = (c->tiles.in_c + SLICE - 1) / SLICE;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(static)
     for (int64_t i = 0; i < slices * c->panels; i++) {
         int64_t k = i / c->panels * SLICE, panel = i % c->panels;
         int64_t count = trmi_min_i64(SLICE, c->tiles.in_c - k), k_block = k / TRMI_TILE_K;
@@ -190,12 +191,14 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
     bool data = c->problem.direction == TRMI_CONV_DATA;
     const void *input = data ? args->result : args->image;
     void *output = data ? args->image : args->result;
-    float *u = (float *)args->scratch;
+    const trmi_scratch scratch =
+        trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
+    float *u = (float *)(void *)trmi_scratch_shared(&scratch);
     trmi_share blocks;
     trmi_share_begin(&blocks, c->blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
-        workspace w = workspace_of(c, args->scratch);
+        workspace w = workspace_of(c, &scratch);
         transform_weights(c, args->weights, u, &w);
         for (int64_t b; (b = trmi_share_take(&blocks, omp_get_thread_num())) >= 0;) {
             int64_t first = c->tiles.count * b / c->blocks;

@@ -11,12 +11,14 @@
  *   together  all threads make V and Z of a chunk of tiles, each once, then deal out the products by
  *             xi and block of I; what comes next is asked for while tiles multiply
  *
- *   then the splits are added in order: the bits do not depend on the number of threads.
+ *   then the splits are added (splits.h): the bits do not depend on the number of threads.
  *
  *   scratch, alone:     [ dW of each split | per thread: V, Z, S, offsets, zero pixel ]
  *            together:  [ S: block, xi, I, O | V, Z | per thread: offsets, zero pixel ]
  */
+#include "exec/onednn/scratch.h"
 #include "exec/onednn/share.h"
+#include "exec/onednn/splits.h"
 #include "exec/onednn/winograd.h"
 
 #include "base/checked.h"
@@ -29,7 +31,6 @@
 enum { XI = TRMI_WINO_XI, ROWS = 64, COLUMNS = 64, ALONE = 128, TILES = 48, TASKS = 8, PAD = 16, GROUP = 4, AHEAD = 5 };
 enum { CHUNK = 98 }; /* tiles of long sums: V, Z and S pass by from L3, S once a chunk, V and Z in blocks as large as they may be */
 enum { TOGETHER_BYTES = 10 << 20 }; /* of V and Z; more where S, which passes by once a chunk, is more */
-enum { PIECE = 4096 };               /* of dW, where splits are added */
 
 typedef struct winograd_gradw {
     trmi_conv_problem problem;
@@ -48,16 +49,20 @@ typedef struct winograd_gradw {
 
 typedef struct workspace {
     float *v, *z, *s, *zero;
+    float *shared; /* by all threads */
     int64_t *offsets;
     int32_t *places; /* of the chunk's tiles in V and Z */
 } workspace;
 
-static workspace workspace_of(const winograd_gradw *c, char *scratch) {
+static workspace workspace_of(const winograd_gradw *c, const trmi_conv_args *args) {
+    const trmi_scratch scratch =
+        trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
     workspace w;
-    float *own = (float *)scratch + c->shared_floats + c->thread_floats * omp_get_thread_num();
-    w.v = c->together ? (float *)scratch + c->shared_floats - c->values : own;
+    float *own = (float *)(void *)trmi_scratch_own(&scratch, omp_get_thread_num());
+    w.shared = (float *)(void *)trmi_scratch_shared(&scratch);
+    w.v = c->together ? w.shared + c->shared_floats - c->values : own;
     w.z = w.v + (c->together ? c->row_blocks : 1) * c->v_block;
-    w.s = c->together ? (float *)scratch : own + c->values;
+    w.s = c->together ? w.shared : own + c->values;
     w.zero = c->together ? own : w.s + c->s_block;
     int64_t zeros = trmi_max_i64(c->problem.c, c->problem.o);
     w.offsets = (int64_t *)(w.zero + trmi_round_up(zeros, 16));
@@ -172,25 +177,10 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
                      &soon, w);
         }
     }
-    float *dw = c->direct ? args->weights : (float *)args->scratch + split * trmi_conv_weights_count(&c->problem);
+    float *dw = c->direct ? args->weights : w->shared + split * trmi_conv_weights_count(&c->problem);
     for (int64_t row = 0; row < rows_of(c, p.row_block); row++) {
         c->isa->weights_gradient(dw + (p.row_block * c->height + row) * c->problem.o + p.column, c->problem.c * c->problem.o,
                                  w->s + row * c->columns, c->s_xi, columns_of(c, p.column));
-    }
-}
-
-/* The splits' parts become dW. */
-static void add_splits(const winograd_gradw *c, const trmi_conv_args *args) {
-    int64_t total = trmi_conv_weights_count(&c->problem), pieces = trmi_pieces(total, PIECE);
-    bool whole = c->problem.weights_type == TRM_FLOAT32;
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t at = i * PIECE, count = trmi_min_i64(PIECE, total - at);
-        float room[PIECE];
-        c->gemm->sum(whole ? (float *)args->weights + at : room, (const float *)args->scratch + at, total, c->splits, count);
-        if (!whole) {
-            c->gemm->narrow((uint16_t *)args->weights + at, c->problem.weights_type, room, NULL, count);
-        }
     }
 }
 
@@ -200,7 +190,8 @@ static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_
     }
     if (!c->direct) {
 #pragma omp barrier
-        add_splits(c, args);
+        trmi_splits_add(c->gemm, w->shared, c->splits, trmi_conv_weights_count(&c->problem), args->weights,
+                        c->problem.weights_type);
     }
 }
 
@@ -279,7 +270,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     trmi_share_begin(&tasks, c->splits * c->row_blocks * c->column_blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
-        workspace w = workspace_of(c, args->scratch);
+        workspace w = workspace_of(c, args);
         if (c->together) {
             run_together(c, args, &w);
             finish(c, args, w.s);
