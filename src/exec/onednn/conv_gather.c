@@ -34,8 +34,8 @@ typedef struct task {
 /* What is gathered of one group for a block, and from which row of A on. */
 typedef struct part {
     int32_t group, use;
-    int64_t at;
-    int64_t first; /* row of the group's first among all groups' */
+    int64_t at, row, rows; /* rows: of the group */
+    int64_t first;         /* row of their first among all groups' */
 } part;
 
 /* Wide: the rows of A that meet a block, first those whose sums begin with it. */
@@ -57,9 +57,10 @@ typedef struct gather_conv {
     int64_t shared_floats, thread_floats; /* scratch */
     task *tasks;
     int64_t tasks_count;
-    part *parts; /* wide: [uses] */
-    wide_block *wide_blocks;
-    int64_t rows, gathered; /* wide: of the output; of A, rounded up */
+    part *parts;             /* wide: [cuts][uses] */
+    wide_block *wide_blocks; /* [cuts][blocks] */
+    int64_t cuts;            /* wide: of the images; a thread takes panels of one */
+    int64_t rows, gathered;  /* wide: of the output; of a cut's A at most, rounded up */
 } gather_conv;
 
 /* A thread's part of the scratch. */
@@ -273,23 +274,25 @@ static void run_tall(const gather_conv *c, const trmi_conv_args *args, const voi
 /* The rows of A, and the places of their sums: in the output, or in a thread's own sums of all rows. */
 static void gather_part(const gather_conv *c, const part *p, const void *input, const workspace *w) {
     const trmi_conv_group *group = &c->g.groups[p->group];
-    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], 0, group->rows, w->rows + p->at * TRMI_TILE_STRIDE,
+    trmi_conv_gather(&c->g, c->isa, input, group, &c->g.uses[p->use], p->row, p->rows, w->rows + p->at * TRMI_TILE_STRIDE,
                      TRMI_TILE_STRIDE);
     if (c->direct) {
-        trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->places + p->at);
+        trmi_conv_row_offsets(&c->g, group, p->row, p->rows, w->places + p->at);
     }
-    for (int64_t r = 0; r < (c->direct ? 0 : group->rows); r++) {
+    for (int64_t r = 0; r < (c->direct ? 0 : p->rows); r++) {
         w->places[p->at + r] = (p->first + r) * c->isa->nr;
     }
 }
 
-static void gather_parts(const gather_conv *c, const void *input, const workspace *w) {
-    if (c->apart) {
-        for (int64_t i = 0; i < c->g.uses_count; i++) {
-            gather_part(c, &c->parts[i], input, w);
-        }
-        return;
+/* A cut's rows, by a thread for itself. */
+static void gather_cut(const gather_conv *c, int64_t cut, const void *input, const workspace *w) {
+    for (int64_t i = 0; i < c->g.uses_count; i++) {
+        gather_part(c, &c->parts[cut * c->g.uses_count + i], input, w);
     }
+}
+
+/* All rows, once. */
+static void gather_all(const gather_conv *c, const void *input, const workspace *w) {
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < c->g.uses_count; i++) {
         gather_part(c, &c->parts[i], input, w);
@@ -324,13 +327,18 @@ static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32
                               p->o * bytes, columns, b->taps > 1 ? 0 : b->k * bytes);
 }
 
-/* One panel of all rows: each piece of B is packed once and meets all rows that see it. */
-static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t j, const workspace *w) {
+static int64_t row_of_cut(const gather_conv *c, const trmi_conv_group *group, int64_t cut) {
+    return trmi_cut_at(group->rows, c->cuts, cut);
+}
+
+/* One panel of a cut's rows: each piece of B is packed once and meets all rows that see it. */
+static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut, int64_t j,
+                      const workspace *w) {
     int64_t nr = c->isa->nr;
     int columns = (int)trmi_min_i64(nr, c->g.out_c - j * nr);
     float *to = c->direct ? (float *)out + j * nr : w->sums;
     for (int32_t b = 0; b < c->g.blocks_count; b++) {
-        const wide_block *rows = &c->wide_blocks[b];
+        const wide_block *rows = &c->wide_blocks[cut * c->g.blocks_count + b];
         if (!c->g.block_used[b]) {
             continue;
         }
@@ -352,41 +360,59 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
 }
 
 /* Groups that no tap reaches are zero; sums that are not the output become it. */
-static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t j, const workspace *w) {
-    int64_t nr = c->isa->nr, first = 0;
-    for (int32_t i = 0; i < c->g.groups_count; first += c->g.groups[i++].rows) {
+static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void *out, int64_t cut, int64_t j,
+                         const workspace *w) {
+    int64_t nr = c->isa->nr, first = 0, rows;
+    for (int32_t i = 0; i < c->g.groups_count; i++, first += rows) {
         const trmi_conv_group *group = &c->g.groups[i];
+        int64_t row = row_of_cut(c, group, cut);
         bool empty = group->uses_count == 0;
+        rows = row_of_cut(c, group, cut + 1) - row;
         if (c->rounds || (c->direct && (!empty || j > 0))) {
             continue;
         }
-        trmi_conv_row_offsets(&c->g, group, 0, group->rows, w->offsets);
+        trmi_conv_row_offsets(&c->g, group, row, rows, w->offsets);
         if (c->direct) {
-            clear(c, args, out, w->offsets, group->rows, w);
+            clear(c, args, out, w->offsets, rows, w);
             continue;
         }
         if (empty) {
-            memset(w->sums + first * nr, 0, (size_t)(group->rows * nr) * sizeof *w->sums);
+            memset(w->sums + first * nr, 0, (size_t)(rows * nr) * sizeof *w->sums);
         }
-        finish(c, args, out, w->sums + first * nr, nr, w->offsets, group->rows, j * nr,
+        finish(c, args, out, w->sums + first * nr, nr, w->offsets, rows, j * nr,
                trmi_min_i64(nr, c->g.out_c - j * nr));
+    }
+}
+
+/* The rows of a cut, ready for its panels. */
+static void begin_cut(const gather_conv *c, int64_t cut, const void *input, const workspace *w) {
+    if (c->apart) {
+        gather_cut(c, cut, input, w);
+    }
+    if (c->rounds) {
+        int64_t row = row_of_cut(c, c->g.groups, cut);
+        trmi_conv_row_offsets(&c->g, c->g.groups, row, row_of_cut(c, c->g.groups, cut + 1) - row, w->offsets);
     }
 }
 
 static void run_wide(const gather_conv *c, const trmi_conv_args *args, const void *input, void *out) {
     const trmi_scratch scratch = scratch_of(c, args);
     trmi_share panels;
-    trmi_share_begin(&panels, c->panels, c->threads);
+    trmi_share_begin(&panels, c->cuts * c->panels, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
         workspace w = workspace_of(c, &scratch);
-        gather_parts(c, input, &w);
-        if (c->rounds) {
-            trmi_conv_row_offsets(&c->g, c->g.groups, 0, c->rows, w.offsets);
+        int64_t at = -1;
+        if (!c->apart) {
+            gather_all(c, input, &w);
         }
-        for (int64_t j; (j = trmi_share_take(&panels, omp_get_thread_num())) >= 0;) {
-            run_panel(c, args, out, j, &w);
-            finish_panel(c, args, out, j, &w);
+        for (int64_t i; (i = trmi_share_take(&panels, omp_get_thread_num())) >= 0;) {
+            if (i / c->panels != at) {
+                at = i / c->panels;
+                begin_cut(c, at, input, &w);
+            }
+            run_panel(c, args, out, at, i % c->panels, &w);
+            finish_panel(c, args, out, at, i % c->panels, &w);
         }
     }
 }
@@ -472,45 +498,61 @@ static bool plan_tall(gather_conv *c) {
     return true;
 }
 
-/* Few rows in all; or few in each group, and no weights that several groups read (data, strided). */
-static bool is_wide(const gather_conv *c) {
-    int64_t most = 0;
+/* Into how many cuts of few rows the images go, of which each is multiplied with weights that are packed piece by piece; 0: they
+ * are too many. One where there are few rows in all; or few in each group, and no weights that several groups read (data,
+ * strided). As many as threads where those are few and have no cache in common: weights that all of them read cost more
+ * than packing them in each. */
+static int64_t wide_cuts(const gather_conv *c) {
+    int64_t most = 0, least = INT64_MAX;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         most = trmi_max_i64(most, c->g.groups[i].rows);
+        least = trmi_min_i64(least, c->g.groups[i].rows);
     }
-    return c->rows <= WIDE_ROWS ||
-           (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count);
+    if (c->rows <= WIDE_ROWS || (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count)) {
+        return 1;
+    }
+    bool few = c->threads <= APART && c->rows <= WIDE_ROWS * c->threads && least >= c->threads * c->isa->mr;
+    return few && c->isa->pair == 2 ? c->threads : 0;
 }
 
-/* Block by block, those parts first that are the first of their group. */
+/* Rows of a cut that a block meets, those parts first that are the first of their group; from row `at` of A on. */
+static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int64_t *at) {
+    const trmi_conv_geometry *g = &c->g;
+    wide_block *rows = &c->wide_blocks[cut * g->blocks_count + b];
+    rows->at = *at;
+    for (int first = 1; first >= 0; first--) {
+        int64_t row = 0, count;
+        for (int32_t i = 0; i < g->groups_count; i++, row += count) {
+            const trmi_conv_group *group = &g->groups[i];
+            int64_t begin = row_of_cut(c, group, cut);
+            count = row_of_cut(c, group, cut + 1) - begin;
+            for (int32_t u = group->uses; u < group->uses + group->uses_count; u++) {
+                if (g->uses[u].block == b && (u == group->uses) == first) {
+                    *(*next)++ = (part){.group = i, .use = u, .at = *at, .row = begin, .rows = count, .first = row};
+                    *at += count;
+                }
+            }
+        }
+        rows->begins = first ? *at - rows->at : rows->begins;
+    }
+    rows->rows = *at - rows->at;
+}
+
 static bool plan_wide(gather_conv *c) {
     const trmi_conv_geometry *g = &c->g;
-    int64_t at = 0;
-    int32_t parts = 0;
-    c->parts = trmi_arena_alloc(&c->g.arena, (size_t)(g->uses_count + 1) * sizeof *c->parts);
-    c->wide_blocks = trmi_arena_alloc(&c->g.arena, (size_t)g->blocks_count * sizeof *c->wide_blocks);
+    c->parts = trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->uses_count + 1) * sizeof *c->parts);
+    c->wide_blocks = trmi_arena_alloc(&c->g.arena, (size_t)(c->cuts * g->blocks_count) * sizeof *c->wide_blocks);
     if (c->parts == NULL || c->wide_blocks == NULL) {
         return false;
     }
-    for (int32_t b = 0; b < g->blocks_count; b++) {
-        wide_block *rows = &c->wide_blocks[b];
-        rows->at = at;
-        for (int first = 1; first >= 0; first--) {
-            int64_t row = 0;
-            for (int32_t i = 0; i < g->groups_count; row += g->groups[i++].rows) {
-                const trmi_conv_group *group = &g->groups[i];
-                for (int32_t u = group->uses; u < group->uses + group->uses_count; u++) {
-                    if (g->uses[u].block == b && (u == group->uses) == first) {
-                        c->parts[parts++] = (part){.group = i, .use = u, .at = at, .first = row};
-                        at += group->rows;
-                    }
-                }
-            }
-            rows->begins = first ? at - rows->at : rows->begins;
+    part *next = c->parts;
+    for (int64_t cut = 0; cut < c->cuts; cut++) {
+        int64_t at = 0;
+        for (int32_t b = 0; b < g->blocks_count; b++) {
+            plan_block(c, cut, b, &next, &at);
         }
-        rows->rows = at - rows->at;
+        c->gathered = trmi_max_i64(c->gathered, trmi_round_up(at, 16));
     }
-    c->gathered = trmi_round_up(at, 16);
     c->apart = c->threads <= APART;
     c->shared_floats = c->apart ? 0 : gathered_floats(c);
     return true;
@@ -543,7 +585,8 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->direct = c->g.out_type == TRM_FLOAT32 && !p->bias;
     c->streams = trmi_conv_out_bytes(&c->g) > TRMI_STREAM_BYTES && c->g.out_c % c->isa->nr == 0;
     c->rows = c->g.n * c->g.out_h * c->g.out_w;
-    c->wide = is_wide(c);
+    c->cuts = wide_cuts(c);
+    c->wide = c->cuts > 0;
     bool in_order = !c->wide || (c->g.groups_count == 1 && c->g.uses_count == c->g.blocks_count);
     c->rounds = in_order && c->g.out_type == TRM_BFLOAT16 && !p->bias;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
@@ -551,7 +594,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
     c->thread_floats = workspace_floats(c);
-    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;
     return TRM_OK;
 }

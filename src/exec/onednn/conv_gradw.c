@@ -489,7 +489,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend, co
         gradw_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
-    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;
     return TRM_OK;
 }

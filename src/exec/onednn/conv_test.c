@@ -99,6 +99,8 @@ static void resnet_kinds(void **state) {
             {2, 64, 14, 64, 3, 1, 1}, {2, 64, 13, 96, 3, 2, 1}, {5, 128, 7, 64, 3, 1, 1},
             {16, 64, 2, 128, 3, 1, 1}, {33, 128, 1, 64, 3, 1, 1}, {40, 96, 1, 200, 1, 1, 0},
             {16, 64, 2, 64, 3, 2, 1}, {6, 32, 4, 48, 3, 1, 1},
+            /* images cut by few threads */
+            {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0}, {99, 40, 2, 48, 3, 1, 1},
             /* Winograd's edges: one to three outputs in the last tile, no whole tile, many channels */
             {4, 32, 3, 32, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}, {2, 48, 10, 16, 3, 1, 1}, {2, 16, 11, 32, 3, 1, 0},
             {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}, {200, 16, 5, 112, 3, 1, 1}, {90, 80, 9, 16, 3, 1, 1}};
@@ -110,6 +112,60 @@ static void resnet_kinds(void **state) {
             p.image_type = p.result_type = TRM_BFLOAT16;
             check(&p, 1e-2);
         }
+    }
+}
+
+static void *output_of(const trmi_conv_problem *p, const conv_memory *m, size_t *bytes) {
+    bool data = p->direction == TRMI_CONV_DATA, forward = p->direction == TRMI_CONV_FORWARD;
+    int64_t count = forward ? trmi_conv_result_count(p) : data ? trmi_conv_image_count(p) : trmi_conv_weights_count(p);
+    *bytes = (size_t)count * trm_dtype_bytes(forward ? p->result_type : data ? p->image_type : p->weights_type);
+    return forward ? m->result : data ? m->image : m->weights;
+}
+
+/* All of ours, by other numbers of threads than one, of which many share what few make for themselves. */
+static void check_bits(const trmi_conv_problem *p, trmi_backend *const *by_threads) {
+    conv_data t = check_make(p);
+    for (int i = 0; trmi_conv_algorithms[i] != NULL; i++) {
+        const trmi_conv_algorithm *algorithm = trmi_conv_algorithms[i];
+        conv_memory one = check_memory(p, &t);
+        trm_error err = {0};
+        size_t bytes;
+        if (algorithm == &trmi_conv_dnnl || !algorithm->can(p) ||
+            check_run(trmi_onednn_of(by_threads[0]), algorithm, p, &one, &err) != TRM_OK) {
+            check_memory_free(&one);
+            continue;
+        }
+        for (int n = 1; by_threads[n] != NULL; n++) {
+            conv_memory other = check_memory(p, &t);
+            CHECK_OK(check_run(trmi_onednn_of(by_threads[n]), algorithm, p, &other, &err), err);
+            void *want = output_of(p, &one, &bytes);
+            assert_memory_equal(output_of(p, &other, &bytes), want, bytes);
+            check_memory_free(&other);
+        }
+        check_memory_free(&one);
+    }
+    check_free(&t);
+}
+
+static void threads_change_no_bit(void **state) {
+    static const int64_t shapes[][7] = {/* n, c, hw, o, k, s, pad */
+        {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0}, {99, 40, 2, 48, 3, 1, 1}, {40, 64, 4, 64, 3, 2, 1},
+        {60, 96, 1, 200, 1, 1, 0}, {33, 96, 1, 64, 3, 1, 1}, {80, 64, 6, 64, 3, 1, 1}, {70, 48, 8, 64, 1, 1, 0}};
+    static const int threads[] = {1, 2, 3, 5};
+    trmi_backend *by_threads[5] = {NULL};
+    trm_error err;
+    for (int n = 0; n < 4; n++) {
+        CHECK_OK(trmi_backend_onednn(threads[n], NULL, &by_threads[n], &err), err);
+    }
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *s = shapes[i / 3];
+        trmi_conv_problem p = check_problem((trmi_conv_direction)(i % 3), s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
+        check_bits(&p, by_threads);
+        p.image_type = p.result_type = TRM_BFLOAT16;
+        check_bits(&p, by_threads);
+    }
+    for (int n = 0; n < 4; n++) {
+        by_threads[n]->destroy(by_threads[n]);
     }
 }
 
@@ -212,7 +268,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes), cmocka_unit_test(mixed_layouts),
         cmocka_unit_test(bfloat16), cmocka_unit_test(resnet_kinds),
-        cmocka_unit_test(some_rows), cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
+        cmocka_unit_test(some_rows), cmocka_unit_test(threads_change_no_bit), cmocka_unit_test(refuses_other_types), cmocka_unit_test(tuned),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

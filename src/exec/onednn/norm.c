@@ -5,13 +5,14 @@
  *      backward:  blocks -> sums of dz and dz (x - mean) -> three coefficients per channel -> one
  *                 pass that reads dy (or dz), x [, y] and writes dx
  *
- * Who sums a block joins it to its group, in order and in double; only groups are read by all threads. Both depend on the
- * shape alone: the same bits for any number of threads.
+ * Who sums a block joins it to its group, in order and in double, and groups are joined to those of the first and the second
+ * half of the rows; only halves are read by all threads. All depend on the shape alone: the same bits for any number of threads.
  *
- *      rows   [ b b b b | b b b b | b b b b | b b b b ]   blocks, groups
- *      scratch  [ groups: 2 doubles a channel | vectors: 8 floats a channel | per thread: 3 floats a channel ] */
+ *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
+ *      scratch  [ groups: 2 doubles a channel | vectors: 8 floats a channel ] [ per thread: 5 floats a channel ] */
 #include "exec/onednn/norm_kernels.h"
 #include "exec/onednn/onednn.h"
+#include "exec/onednn/scratch.h"
 
 #include "base/checked.h"
 #include "base/cpu.h"
@@ -24,8 +25,8 @@
 #include <omp.h>
 #endif
 
-enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 8, PER_THREAD = 3 };
-enum { GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
+enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 8, PER_THREAD = 5 };
+enum { HALVES = 2, GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
 enum { CHANNELS = 64 }; /* combined together: the blocks' sums pass by once */
 enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
 
@@ -39,7 +40,8 @@ typedef struct norm_state {
 typedef struct norm_forward {
     const norm_state *s;
     trmi_norm_forward pass;
-    void *scratch;
+    trmi_scratch scratch;
+    char *shared;
     const float *gamma, *beta;
     float *running_mean, *running_var, *mean, *inv_std, *scale, *shift;
     double momentum, epsilon, count; /* of rows */
@@ -65,6 +67,18 @@ static void make(norm_state *s, const trmi_buffer *x, int threads) {
     s->half = x->dtype == TRM_BFLOAT16;
 }
 
+static int64_t shared_bytes(const norm_state *s) {
+    return s->channels * (s->groups * 2 * (int64_t)sizeof(double) + PER_CHANNEL * (int64_t)sizeof(float));
+}
+
+static int64_t own_bytes(const norm_state *s) { return s->channels * PER_THREAD * (int64_t)sizeof(float); }
+
+static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_env *env) {
+    const norm_state *s = k->state;
+    return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH], k->program->arena_bytes[TRMI_ARENA_SCRATCH], shared_bytes(s),
+                            own_bytes(s), s->threads);
+}
+
 bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout) {
     (void)state;
@@ -76,8 +90,7 @@ int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     norm_state s = {0};
     make(&s, &program->buffers[step->inputs[is_gradient(step->op_kind) ? 1 : 0]], state->threads);
-    return s.channels * (s.groups * 2 * (int64_t)sizeof(double) +
-                         (PER_CHANNEL + PER_THREAD * s.threads) * (int64_t)sizeof(float));
+    return trmi_scratch_bytes(shared_bytes(&s), own_bytes(&s), s.threads);
 }
 
 /* y over x or the residual, dx over dy: each pass reads an element before it writes it. */
@@ -93,26 +106,27 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
 
 /* ---- blocks and groups ------------------------------------------------------------------------------ */
 
-/* A thread of the team: its groups, and room for a block's sums. */
+/* A thread of the team: its groups, and room for a block's sums and a scale and shift of its own. */
 typedef struct worker {
     int64_t first, end;
-    float *sums;
+    float *sums, *scale, *shift;
 } worker;
 
-static double *group_at(const norm_state *s, void *scratch, int64_t group) {
-    return (double *)scratch + group * 2 * s->channels;
+static double *group_at(const norm_state *s, char *shared, int64_t group) {
+    return (double *)(void *)shared + group * 2 * s->channels;
 }
 
-static float *vectors_of(const norm_state *s, void *scratch) { return (float *)group_at(s, scratch, s->groups); }
+static float *vectors_of(const norm_state *s, char *shared) { return (float *)group_at(s, shared, s->groups); }
 
-static worker worker_of(const norm_state *s, void *scratch) {
+static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
 #ifdef _OPENMP
     int64_t threads = omp_get_num_threads(), me = omp_get_thread_num();
 #else
     int64_t threads = 1, me = 0;
 #endif
-    return (worker){s->groups * me / threads, s->groups * (me + 1) / threads,
-                    vectors_of(s, scratch) + (PER_CHANNEL + PER_THREAD * me) * s->channels};
+    float *own = (float *)(void *)trmi_scratch_own(scratch, (int)me);
+    return (worker){s->groups * me / threads, s->groups * (me + 1) / threads, own, own + 3 * s->channels,
+                    own + 4 * s->channels};
 }
 
 static int64_t block_of_group(const norm_state *s, int64_t group) {
@@ -123,9 +137,12 @@ static int64_t row_of_block(const norm_state *s, int64_t block) {
     return trmi_min_i64(s->rows, block * s->block_rows);
 }
 
-static double rows_of_group(const norm_state *s, int64_t group) {
-    return (double)(row_of_block(s, block_of_group(s, group + 1)) - row_of_block(s, block_of_group(s, group)));
+/* Of groups [begin, end). */
+static double rows_of_groups(const norm_state *s, int64_t begin, int64_t end) {
+    return (double)(row_of_block(s, block_of_group(s, end)) - row_of_block(s, block_of_group(s, begin)));
 }
+
+static int64_t group_of_half(const norm_state *s, int half) { return trmi_cut_at(s->groups, HALVES, half); }
 
 static int width_at(const norm_state *s, int64_t c) {
     return (int)trmi_min_i64(CHANNELS, s->channels - c);
@@ -141,6 +158,25 @@ static void each_block(const norm_state *s, const worker *w, bool backwards, blo
     }
 }
 
+/* Channels c .. c + width - 1 of a group join those of the groups first .. group - 1. */
+typedef void (*group_join)(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width);
+
+/* Each half's groups become its first. By all threads of the team that made them. */
+static void join_halves(const norm_state *s, char *shared, group_join join) {
+    int64_t pieces = trmi_pieces(s->channels, CHANNELS);
+    if (s->threads > HALVES) { /* else a thread's groups are its halves' */
+#pragma omp barrier
+    }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < HALVES * pieces; i++) {
+        int64_t first = group_of_half(s, (int)(i / pieces)), end = group_of_half(s, (int)(i / pieces) + 1);
+        int64_t c = i % pieces * CHANNELS;
+        for (int64_t g = first + 1; g < end; g++) {
+            join(s, shared, first, g, c, width_at(s, c));
+        }
+    }
+}
+
 /* May `to` be stored past the caches: large, and whole aligned vectors? */
 static bool streams(const norm_state *s, const void *to) {
     int64_t bytes = s->rows * s->channels * (s->half ? 2 : 4);
@@ -150,10 +186,10 @@ static bool streams(const norm_state *s, const void *to) {
 /* ---- forward -------------------------------------------------------------------------------------- */
 
 /* A worker's groups: each channel's mean and sum of squares about it. */
-static void measure_groups(const norm_state *s, const worker *w, const void *x, void *scratch) {
+static void measure_groups(const norm_state *s, const worker *w, const void *x, char *shared) {
     float *first = w->sums, *sum = first + s->channels, *square = sum + s->channels;
     for (int64_t g = w->first; g < w->end; g++) {
-        double *mean = group_at(s, scratch, g), *m2 = mean + s->channels, n = 0;
+        double *mean = group_at(s, shared, g), *m2 = mean + s->channels, n = 0;
         memset(mean, 0, (size_t)(2 * s->channels) * sizeof *mean);
         for (int64_t b = block_of_group(s, g); b < block_of_group(s, g + 1); b++) {
             int64_t begin = row_of_block(s, b), end = row_of_block(s, b + 1);
@@ -164,16 +200,25 @@ static void measure_groups(const norm_state *s, const worker *w, const void *x, 
     }
 }
 
+static void join_statistics(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width) {
+    double *to = group_at(s, shared, first) + c;
+    const double *from = group_at(s, shared, group) + c;
+    s->kernels->join_groups(from, from + s->channels, rows_of_groups(s, first, group), rows_of_groups(s, group, group + 1), width,
+                            to, to + s->channels);
+}
+
 /* Of channels c .. c + width - 1. */
-static void combine_groups(const norm_state *s, void *scratch, int64_t c, int width, double *mean, double *m2) {
+static void combine_halves(const norm_state *s, char *shared, int64_t c, int width, double *mean, double *m2) {
     double n = 0;
     for (int i = 0; i < width; i++) {
         mean[i] = m2[i] = 0;
     }
-    for (int64_t g = 0; g < s->groups; g++) {
-        const double *group = group_at(s, scratch, g) + c;
-        double count = rows_of_group(s, g);
-        s->kernels->join_groups(group, group + s->channels, n, count, width, mean, m2);
+    for (int h = 0; h < HALVES; h++) {
+        const double *half = group_at(s, shared, group_of_half(s, h)) + c;
+        double count = rows_of_groups(s, group_of_half(s, h), group_of_half(s, h + 1));
+        if (count > 0) {
+            s->kernels->join_groups(half, half + s->channels, n, count, width, mean, m2);
+        }
         n += count;
     }
 }
@@ -215,9 +260,9 @@ static double rows_of_all(const norm_state *s, const double *all, int32_t size) 
 }
 
 /* Statistics of this rank's rows to those of all. */
-static trm_status gather_statistics(const norm_state *s, void *scratch, trmi_norm_sync *sync,
+static trm_status gather_statistics(const norm_state *s, char *shared, trmi_norm_sync *sync,
                                     const double **all, trm_error *err) {
-    combine_groups(s, scratch, 0, (int)s->channels, sync->values, sync->values + s->channels);
+    combine_halves(s, shared, 0, (int)s->channels, sync->values, sync->values + s->channels);
     sync->values[2 * s->channels] = (double)s->rows;
     return sync->gather(sync, sync->values, 2 * s->channels + 1, all, err);
 }
@@ -226,7 +271,7 @@ static trm_status gather_statistics(const norm_state *s, void *scratch, trmi_nor
 static void settle(const norm_forward *f, int64_t at, int width) {
     double m[CHANNELS], m2[CHANNELS], momentum = f->momentum, count = f->count;
     if (f->all == NULL) {
-        combine_groups(f->s, f->scratch, at, width, m, m2);
+        combine_halves(f->s, f->shared, at, width, m, m2);
     }
     for (int i = 0; i < width; i++) {
         int64_t c = at + i;
@@ -248,10 +293,10 @@ static void normalise(const norm_forward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
     {
-        worker w = worker_of(s, f->scratch);
+        worker w = worker_of(s, &f->scratch);
         if (f->all == NULL) {
-            measure_groups(s, &w, f->pass.x, f->scratch);
-#pragma omp barrier
+            measure_groups(s, &w, f->pass.x, f->shared);
+            join_halves(s, f->shared, join_statistics);
         }
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < s->channels; c += CHANNELS) {
@@ -266,8 +311,10 @@ static void normalise(const norm_forward *f) {
 static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
-    float *vectors = vectors_of(s, env->arena[TRMI_ARENA_SCRATCH]);
-    norm_forward f = {.s = s, .scratch = env->arena[TRMI_ARENA_SCRATCH], .gamma = trmi_kernel_input(k, env, 1),
+    const trmi_scratch scratch = scratch_of(k, env);
+    char *shared = trmi_scratch_shared(&scratch);
+    float *vectors = vectors_of(s, shared);
+    norm_forward f = {.s = s, .scratch = scratch, .shared = shared, .gamma = trmi_kernel_input(k, env, 1),
                       .beta = trmi_kernel_input(k, env, 2), .running_mean = trmi_kernel_input(k, env, 3),
                       .running_var = trmi_kernel_input(k, env, 4), .scale = vectors, .shift = vectors + s->channels,
                       .mean = trmi_kernel_output(k, env, 1), .inv_std = trmi_kernel_output(k, env, 2),
@@ -282,10 +329,11 @@ static trm_status run_train(const trmi_kernel *k, const trmi_env *env, trm_error
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {
-            worker w = worker_of(s, f.scratch);
-            measure_groups(s, &w, f.pass.x, f.scratch);
+            worker w = worker_of(s, &f.scratch);
+            measure_groups(s, &w, f.pass.x, f.shared);
+            join_halves(s, f.shared, join_statistics);
         }
-        TRMI_TRY(gather_statistics(s, f.scratch, sync, &f.all, err));
+        TRMI_TRY(gather_statistics(s, f.shared, sync, &f.all, err));
         f.size = f.all != NULL ? sync->size : 1;
     }
     f.count = rows_of_all(s, f.all, f.size);
@@ -299,25 +347,26 @@ static trm_status run_given(const trmi_kernel *k, const trmi_env *env, trm_error
     const norm_state *s = k->state;
     const float *gamma = trmi_kernel_input(k, env, 1), *beta = trmi_kernel_input(k, env, 2);
     const float *mean = trmi_kernel_input(k, env, 3), *second = trmi_kernel_input(k, env, 4);
-    void *scratch = env->arena[TRMI_ARENA_SCRATCH];
-    float *scale = vectors_of(s, scratch), *shift = scale + s->channels;
+    const trmi_scratch scratch = scratch_of(k, env);
     const float *inv_std = second;
     if (k->step->op_kind != TRMI_OP_NORM_ACT_APPLY) {
-        float *made = shift + s->channels;
+        float *made = vectors_of(s, trmi_scratch_shared(&scratch));
         for (int64_t c = 0; c < s->channels; c++) {
             made[c] = (float)(1 / sqrt((double)second[c] + k->step->attrs->norm.epsilon));
         }
         inv_std = made;
     }
-    scale_and_shift(s, gamma, beta, mean, inv_std, scale, shift);
     norm_forward f = {.s = s, .pass = {.x = trmi_kernel_input(k, env, 0), .residual = trmi_kernel_input(k, env, 5),
                                        .y = trmi_kernel_output(k, env, 0), .channels = s->channels, .half = s->half,
-                                       .relu = k->step->attrs->norm.relu, .scale = scale, .shift = shift}};
+                                       .relu = k->step->attrs->norm.relu}};
     f.pass.stream = streams(s, f.pass.y);
 #pragma omp parallel num_threads(s->threads)
     {
-        worker w = worker_of(s, scratch);
-        each_block(s, &w, false, apply_pass, &f);
+        worker w = worker_of(s, &scratch);
+        norm_forward mine = f;
+        scale_and_shift(s, gamma, beta, mean, inv_std, w.scale, w.shift);
+        mine.pass.scale = w.scale, mine.pass.shift = w.shift;
+        each_block(s, &w, false, apply_pass, &mine);
     }
     return TRM_OK;
 }
@@ -340,19 +389,30 @@ static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_env
 typedef struct norm_backward {
     const norm_state *s;
     trmi_norm_backward pass;
-    void *scratch;
+    trmi_scratch scratch;
+    char *shared;
     gradient_vectors v;
     float *dgamma, *dbeta, *of_dz, *of_x, *constant;
+    bool masks;        /* by x * scale + shift, which each thread has for itself */
     double count;      /* of rows */
     const double *all; /* ranks' sums; NULL: this one is by itself */
     int32_t size;
 } norm_backward;
 
+static norm_backward for_worker(const norm_backward *f, const worker *w) {
+    norm_backward mine = *f;
+    if (f->masks) {
+        scale_and_shift(f->s, f->v.gamma, f->v.beta, f->v.mean, f->v.inv_std, w->scale, w->shift);
+        mine.pass.scale = w->scale, mine.pass.shift = w->shift;
+    }
+    return mine;
+}
+
 /* A worker's groups: each channel's sums of dz and dz (x - mean). */
 static void sum_groups(const norm_backward *f, const worker *w) {
     const norm_state *s = f->s;
     for (int64_t g = w->first; g < w->end; g++) {
-        double *sum = group_at(s, f->scratch, g), *sum_x = sum + s->channels;
+        double *sum = group_at(s, f->shared, g), *sum_x = sum + s->channels;
         memset(sum, 0, (size_t)(2 * s->channels) * sizeof *sum);
         for (int64_t b = block_of_group(s, g); b < block_of_group(s, g + 1); b++) {
             float *one = w->sums, *other = one + s->channels;
@@ -362,16 +422,26 @@ static void sum_groups(const norm_backward *f, const worker *w) {
     }
 }
 
-/* The two sums of channels c .. c + width - 1 over this rank's groups. */
-static void add_groups(const norm_state *s, void *scratch, int64_t c, int width, double *sum, double *sum_x) {
+static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c, int width) {
+    double *to = group_at(s, shared, first) + c;
+    const double *from = group_at(s, shared, group) + c;
+    for (int i = 0; i < width; i++) {
+        to[i] += from[i];
+        to[s->channels + i] += from[s->channels + i];
+    }
+}
+
+/* The two sums of channels c .. c + width - 1 over this rank's halves. */
+static void add_halves(const norm_state *s, char *shared, int64_t c, int width, double *sum, double *sum_x) {
     for (int i = 0; i < width; i++) {
         sum[i] = sum_x[i] = 0;
     }
-    for (int64_t g = 0; g < s->groups; g++) {
-        const double *group = group_at(s, scratch, g) + c;
-        for (int i = 0; i < width; i++) {
-            sum[i] += group[i];
-            sum_x[i] += group[s->channels + i];
+    for (int h = 0; h < HALVES; h++) {
+        int64_t first = group_of_half(s, h);
+        const double *half = group_at(s, shared, first) + c;
+        for (int i = 0; i < (first < group_of_half(s, h + 1) ? width : 0); i++) {
+            sum[i] += half[i];
+            sum_x[i] += half[s->channels + i];
         }
     }
 }
@@ -383,7 +453,7 @@ static void gradient_pass(const void *job, int64_t begin, int64_t end) {
 
 static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, const double **all, trm_error *err) {
     int64_t channels = f->s->channels;
-    add_groups(f->s, f->scratch, 0, (int)channels, sync->values, sync->values + channels);
+    add_halves(f->s, f->shared, 0, (int)channels, sync->values, sync->values + channels);
     sync->values[2 * channels] = (double)f->s->rows;
     return sync->gather(sync, sync->values, 2 * channels + 1, all, err);
 }
@@ -392,7 +462,7 @@ static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, cons
  * the sums of all; of channels at .. at + width - 1. */
 static void settle_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
-    add_groups(f->s, f->scratch, at, width, sums, sums_x);
+    add_halves(f->s, f->shared, at, width, sums, sums_x);
     for (int i = 0; i < width; i++) {
         int64_t c = at + i;
         double sum = sums[i], sum_x = sums_x[i], inv_std = (double)f->v.inv_std[c];
@@ -419,17 +489,18 @@ static void differentiate(const norm_backward *f) {
     const norm_state *s = f->s;
 #pragma omp parallel num_threads(s->threads)
     {
-        worker w = worker_of(s, f->scratch);
+        worker w = worker_of(s, &f->scratch);
+        norm_backward mine = for_worker(f, &w);
         if (f->all == NULL) {
-            sum_groups(f, &w);
-#pragma omp barrier
+            sum_groups(&mine, &w);
+            join_halves(s, f->shared, join_sums);
         }
 #pragma omp for schedule(static)
         for (int64_t c = 0; c < s->channels; c += CHANNELS) {
             settle_sums(f, c, width_at(s, c));
         }
         if (f->pass.dx != NULL) {
-            each_block(s, &w, true, gradient_pass, f);
+            each_block(s, &w, true, gradient_pass, &mine);
         }
     }
 }
@@ -451,22 +522,23 @@ static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_env *env)
 static trm_status run_gradient(const trmi_kernel *k, const trmi_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;
-    void *scratch = env->arena[TRMI_ARENA_SCRATCH];
-    float *scale = vectors_of(s, scratch), *shift = scale + s->channels;
-    norm_backward f = {.s = s, .pass = backward_of(k, env), .scratch = scratch, .v = vectors_of_gradient(k, env),
+    const trmi_scratch scratch = scratch_of(k, env);
+    char *shared = trmi_scratch_shared(&scratch);
+    float *vectors = vectors_of(s, shared);
+    norm_backward f = {.s = s, .pass = backward_of(k, env), .scratch = scratch, .shared = shared, .v = vectors_of_gradient(k, env),
                        .dgamma = trmi_kernel_output(k, env, 1), .dbeta = trmi_kernel_output(k, env, 2),
-                       .of_dz = shift + s->channels, .of_x = shift + 2 * s->channels, .constant = shift + 3 * s->channels};
-    if (f.pass.relu && !attrs->norm.from_y) {
-        scale_and_shift(s, f.v.gamma, f.v.beta, f.v.mean, f.v.inv_std, scale, shift);
-    }
-    f.pass.scale = scale, f.pass.shift = shift, f.pass.mean = f.v.mean;
+                       .of_dz = vectors, .of_x = vectors + s->channels, .constant = vectors + 2 * s->channels};
+    f.masks = f.pass.relu && !attrs->norm.from_y;
+    f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
     trmi_norm_sync *sync = attrs->norm.sync != 0 ? env->sync[attrs->norm.sync] : env->norm_sync;
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
         {
-            worker w = worker_of(s, scratch);
-            sum_groups(&f, &w);
+            worker w = worker_of(s, &scratch);
+            norm_backward mine = for_worker(&f, &w);
+            sum_groups(&mine, &w);
+            join_halves(s, f.shared, join_sums);
         }
         TRMI_TRY(gather_sums(&f, sync, &f.all, err));
         f.size = f.all != NULL ? sync->size : 1;

@@ -66,26 +66,26 @@ static void each_item_once(void **state) {
 /* Whatever the operators' sizes, threads of the first half stay below the middle, and those of the second above it. */
 static void scratch_has_a_middle(void **state) {
     (void)state;
-    static char arena[64 << 10];
-    const int64_t middle = sizeof arena / 2;
-    for (int64_t own = 64; own <= 4096; own *= 4) {
-        for (int threads = 1; threads <= 4; threads++) {
-            trmi_scratch s = trmi_scratch_cut(arena, sizeof arena, 8192, own, threads);
+    enum { PAGE = TRMI_SCRATCH_PAGE, ALL = 64 * PAGE, SHARED = 6 * PAGE };
+    static char arena[ALL];
+    for (int64_t own = 1; own <= 8 * PAGE; own *= 8) {
+        int64_t pages = trmi_round_up(own, PAGE);
+        for (int threads = 1; threads <= 6; threads++) {
+            trmi_scratch s = trmi_scratch_cut(arena, ALL, SHARED, own, threads);
             int64_t at = trmi_scratch_shared(&s) - arena;
-            assert_int_equal(at, threads == 1 && own > middle - 4096 ? own : middle - 4096);
+            assert_int_equal(at, (ALL - SHARED) / 2);
             for (int t = 0; t < threads; t++) {
                 int64_t begin = trmi_scratch_own(&s, t) - arena;
-                bool first_half = 2 * t < threads;
-                assert_true(begin % 64 == 0 && begin >= 0 && begin + own <= (int64_t)sizeof arena);
-                assert_true(first_half ? begin + own <= at : begin >= at + 8192);
-                assert_int_equal(begin, first_half ? t * own : (int64_t)sizeof arena - (threads - t) * own);
+                assert_int_equal(begin, 2 * t < threads ? t * pages : ALL - (threads - t) * pages);
+                assert_true(2 * t < threads ? begin + own <= at : begin >= at + SHARED);
             }
         }
     }
-    trmi_scratch tight = trmi_scratch_cut(arena, 0, 192, 64, 3); /* no more than is needed */
-    assert_int_equal(trmi_scratch_own(&tight, 1) - arena, 64);
-    assert_int_equal(trmi_scratch_shared(&tight) - arena, 128);
-    assert_int_equal(trmi_scratch_own(&tight, 2) - arena, 320);
+    trmi_scratch tight = trmi_scratch_cut(arena, 0, 2 * PAGE, 64, 3); /* no more than is needed */
+    assert_int_equal(trmi_scratch_bytes(2 * PAGE, 64, 3), 5 * PAGE);
+    assert_int_equal(trmi_scratch_own(&tight, 1) - arena, PAGE);
+    assert_int_equal(trmi_scratch_shared(&tight) - arena, 2 * PAGE);
+    assert_int_equal(trmi_scratch_own(&tight, 2) - arena, 4 * PAGE);
 }
 
 static void splits_are_added_once_each(void **state) {

@@ -266,7 +266,7 @@ static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem 
     c->shared_floats = XI * c->u_xi;
     c->thread_floats = trmi_round_up((XI + 1) * c->slot + 9 * SLICE * TRMI_TILE_NR_MAX +
                                          trmi_round_up(c->tiles.in_c, 16) + 3 * c->block, 16);
-    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;
     return TRM_OK;
 }

@@ -333,7 +333,7 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     c->shared_floats = c->together ? blocks * c->s_block + c->values : parts_of_dw;
     c->thread_floats = (c->together ? 0 : c->values + c->s_block) + trmi_round_up(trmi_max_i64(p->c, p->o), 16) +
                        2 * TRMI_TILE_COLS + trmi_round_up(c->block, 16);
-    *scratch = (c->shared_floats + c->thread_floats * c->threads) * 4;
+    *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;
     return TRM_OK;
 }
