@@ -6,8 +6,7 @@ enum { PAIR = 2 };
 /* Vector i of `from` as bfloat16 bits in the low halves. */
 INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
     if (type == TRM_BFLOAT16) {
-        vec_half h = *(const half_memory *)((const uint16_t *)from + i);
-        return __builtin_convertvector(h, vec_bits);
+        return load_low((const uint16_t *)from + i);
     }
     vec_bits bits = (vec_bits)(vec) * (const vec_memory *)((const float *)from + i);
     vec_bits nan = (vec_bits)((bits & 0x7FFFFFFFu) > 0x7F800000u);

@@ -5,6 +5,9 @@
 #include "base/half.h"
 
 #include <string.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -23,6 +26,16 @@ typedef float vec_memory __attribute__((vector_size(VL * 4), aligned(4), may_ali
 typedef uint16_t half_memory __attribute__((vector_size(VL * 2), aligned(2), may_alias));
 
 /* ---- vectors in and out ---------------------------------------------------------------------------- */
+
+/* 16 bits each to the low halves: one instruction, which gcc 12 makes five of. */
+INLINE vec_bits load_low(const uint16_t *from) {
+#if VL == 16 && defined(__AVX512F__)
+    return (vec_bits)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from));
+#else
+    vec_half h = *(const half_memory *)from;
+    return __builtin_convertvector(h, vec_bits);
+#endif
+}
 
 INLINE vec load_half(const uint16_t *from) {
     vec_half h = *(const half_memory *)from;
