@@ -164,7 +164,10 @@ static bool put(trmi_tuning *t, const char *machine, const char *problem, const 
 void trmi_tuning_add(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
     char text[32];
     snprintf(text, sizeof text, "%.3e", seconds);
-    if (put(t, t->machine, problem, algorithm, strtod(text, NULL))) {
+    seconds = strtod(text, NULL);
+    const entry *old = look_up(t, t->machine, problem);
+    bool known = old != NULL && old->seconds == seconds && strcmp(old->algorithm, algorithm) == 0;
+    if (!known && put(t, t->machine, problem, algorithm, seconds)) {
         t->added = true;
     }
 }

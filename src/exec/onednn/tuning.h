@@ -25,7 +25,7 @@ bool trmi_tuning_has_file(const trmi_tuning *tuning);
 /* This machine's choice for the problem; false when there is none. owns: the tuning */
 bool trmi_tuning_find(const trmi_tuning *tuning, const char *problem, const char **algorithm,
                       double *seconds);
-/* Remembers a choice, replacing an older one, with `seconds` as they will be read from the file. Lack of memory
+/* Remembers a choice, replacing an older one if it differs, with `seconds` as they will be read from the file. Lack of memory
  * only loses it. */
 void trmi_tuning_add(trmi_tuning *tuning, const char *problem, const char *algorithm,
                      double seconds);

@@ -57,6 +57,22 @@ static void survives(void **state) {
     trmi_tuning_destroy(t);
 }
 
+/* A guess that is guessed again is no reason to write the file. */
+static void what_is_known_is_not_written(void **state) {
+    trm_error err;
+    trmi_tuning *t = opened(2);
+    trmi_tuning_add(t, "conv a", "~direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_equal(unlink(path), 0);
+    trmi_tuning_add(t, "conv a", "~direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_not_equal(access(path, F_OK), 0);
+    trmi_tuning_add(t, "conv a", "direct", 0.123456);
+    CHECK_OK(trmi_tuning_save(t, &err), err);
+    assert_int_equal(access(path, F_OK), 0);
+    trmi_tuning_destroy(t);
+}
+
 /* Two processes with different thread counts write at the same time: nobody loses a line. */
 static void merges(void **state) {
     trm_error err;
@@ -194,6 +210,7 @@ static void without_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(survives, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_known_is_not_written, setup, teardown),
         cmocka_unit_test_setup_teardown(merges, setup, teardown),
         cmocka_unit_test_setup_teardown(concurrent_writers, setup, teardown),
         cmocka_unit_test_setup_teardown(another_machine, setup, teardown),
