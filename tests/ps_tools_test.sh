@@ -3,7 +3,7 @@
 . "$(dirname "$0")/common.sh"
 
 "$trireme" bench ps --rows 110000 --repeats 3 --batch-size 16384 --output ps > bench.txt 2> bench.err || fail "bench ps: $(tail -n 3 bench.err)"
-for name in read.of_gather update.rowwise_adagrad.of_gather criteo.pull.of_gather criteo.push.of_update \
+for name in read.of_sum update.rowwise_adagrad.of_sum gather.sum read.of_gather update.rowwise_adagrad.of_gather criteo.pull.of_gather criteo.push.of_update \
     wire.pull checkpoint.rate checkpoint.disk restart.beyond_read; do
     grep -q "^$name " bench.txt || fail "bench ps does not say $name"
 done

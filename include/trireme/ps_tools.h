@@ -114,8 +114,9 @@ typedef struct trm_ps_bench_options {
 typedef void (*trm_ps_bench_report)(void *context, const char *name, const char *unit,
                                     double median, double minimum, double maximum, int32_t repeats);
 
-/* Measures this machine: plain prefetched gather, keyed reads and updates of a table far larger
- * than the cache, and their ratios to the gather of the same run; pull and push of a worker at
+/* Measures this machine: keyed reads and updates of a table far larger than the cache, and their ratios to plain prefetched
+ * gathers of as many rows in the same run: `gather.sum` (16 ahead, rows are summed, a table of 4 GiB) and the harder
+ * `gather.plain` (32 ahead, rows are copied, as many as the table has); pull and push of a worker at
  * Criteo's shape (26 keys, width 16, batch 4096) beside a plain gather and update of the same rows;
  * checkpoints beside training; the start of a server from one.
  *   errors  NOMEM, IO   thread  one; a server in this process has its own threads */
