@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { WIDTH = 4, KEYS = 200, BATCH = 60 };
@@ -218,7 +219,7 @@ static void who_dies_as_a_cut_is_complete_goes_on(void **state) {
 
 /* A server died while it wrote its first manifest, which has another name until it is whole: the logs have everything. */
 static void a_manifest_that_is_not_whole_is_none(void **state) {
-    char path[128], part[256];
+    char path[128], part[256], alive[256];
     static job j;
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     trm_error err;
@@ -231,10 +232,19 @@ static void a_manifest_that_is_not_whole_is_none(void **state) {
     look(&j, expected);
     leave(&j);
     stop(&j);
-    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.77", path);
+    pid_t dead = fork();
+    if (dead == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(dead, NULL, 0), dead);
+    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)dead);
+    snprintf(alive, sizeof alive, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)getppid());
     CHECK_OK(trmi_os_replace_file(NULL, part, "{", 1, &err), err);
+    CHECK_OK(trmi_os_replace_file(NULL, alive, "{", 1, &err), err);
     start(&j);
     assert_int_equal(j.server[0]->table_count, 1);
+    assert_int_not_equal(access(part, F_OK), 0); /* its writer is dead */
+    assert_int_equal(access(alive, F_OK), 0);
     join(&j, 0, NULL);
     look(&j, rows);
     assert_memory_equal(rows, expected, sizeof rows);

@@ -6,12 +6,34 @@
 #include "ps/codec.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 
 enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
 void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t size) {
     snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
+}
+
+void trmi_manifest_tidy(const char *folder) {
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        char path[400];
+        unsigned cut;
+        long writer = 0;
+        int length = 0;
+        bool half = sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &cut, &writer, &length) == 2 &&
+                    entry->d_name[length] == '\0' && writer > 0;
+        if (half && kill((pid_t)writer, 0) != 0 && errno == ESRCH) {
+            snprintf(path, sizeof path, "%s/%.100s", folder, entry->d_name);
+            unlink(path);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
 }
 
 trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *err) {

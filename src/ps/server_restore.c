@@ -379,6 +379,9 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, server->folder, err));
+    if (server->options.server == 0) {
+        trmi_manifest_tidy(server->folder);
+    }
     uint32_t newest = 0, cut;
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
