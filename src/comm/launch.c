@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TAIL_BYTES = 4096, TAIL_LINES = 20, JOB_FAILED = 1, PEER_FAILED = 5, CHILDREN_MAX = 1024 };
+enum { TAIL_BYTES = 4096, TAIL_LINES = 20, JOB_FAILED = 1, WRONG_USE = 2, PEER_FAILED = 5, CHILDREN_MAX = 1024 };
 
 typedef struct job_state {
     trm_launch_result *result;
@@ -121,9 +121,10 @@ static int guilt(const trmi_task_process *task) {
     return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
 }
 
-/* A loss that has diverged does so again. */
+/* A loss that has diverged does so again, and what was asked for wrongly stays wrong. */
 static bool has_failed(const trmi_task_process *task) {
-    return WIFEXITED(task->wait_status) && WEXITSTATUS(task->wait_status) == JOB_FAILED;
+    const int code = WEXITSTATUS(task->wait_status);
+    return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
 static void end_text(const trmi_task_process *task, char text[64]) {

@@ -368,6 +368,9 @@ static void servers_are_started_again(void **state) {
     assert_int_equal(result.failed_code, 1);
     assert_false(has(&all.say, "worker 0 ended with exit code 1; started again"));
     forget(&all);
+    launch("exit 2", 0, &all, &more);
+    assert_false(has(&all.say, "started again"));
+    forget(&all);
     sprintf(script, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
     result = launch(script, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
