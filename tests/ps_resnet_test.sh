@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # ResNet-50 with its variables on two parameter servers: synchronous, the losses and the evaluation of one device; with two workers,
-# asynchronous, to the last step and not beyond. A small network learns from late gradients, too.
+# asynchronous, to the last step and not beyond; synchronous with a backup worker, one being stopped for a while. A small network
+# learns from late gradients, too.
 . "$(dirname "$0")/common.sh"
+. "$source/tests/roles.sh"
 export OMP_NUM_THREADS=1
 train() { # FILE ARGS...: events go to FILE
     local to=$1
@@ -14,6 +16,29 @@ train sync.json --steps 4 -n 1 --ps 2 --mode sync --output sync
 train async.json --steps 6 -n 2 --ps 2 --mode async --output async
 "$trireme" train lenet --data synth --synth-train 6400 --synth-test 64 --batch-size 32 --optimizer adam --learning-rate 0.002 --steps 500 -n 3 --ps 1 --mode async \
     --staleness-aware --threads 1 --seed 3 --log-every 1 --json --launch-dir late > late.json 2> err || fail "late gradients: $(tail -n 3 err)"
+# Three workers, of whom each step needs two: one stands still, the others go on; none of the samples is lost. Then ResNet-50.
+backup="--mode sync --backup-workers 1"
+# shellcheck disable=SC2086
+"$trireme" train lenet --data synth --synth-train 4096 --synth-test 64 --batch-size 16 --epochs 2 -n 3 --ps 1 $backup --threads 1 --seed 3 --log-every 1 \
+    --json --launch-dir backup --output "$work/lenet" > backup.json 2> err &
+job=$!
+grows() { # at least so many steps
+    for ((i = 0; i < 6000 * patience; i++)); do
+        [ "$(grep -c '"event":"step"' backup.json)" -ge "$1" ] && return
+        kill -0 $job 2> /dev/null || return
+        sleep 0.01
+    done
+    return 1
+}
+grows 10
+idle=$(process "$work/lenet" "worker 2")
+[ -n "$idle" ] && kill -STOP "$idle" || fail "no worker 2: $(tail -n 3 err)"
+steps=$(grep -c '"event":"step"' backup.json)
+grows $((steps + 20)) || fail "the others wait for a backup worker"
+kill -CONT "$idle"
+wait $job || fail "a job with a backup worker: $(tail -n 3 err)"
+# shellcheck disable=SC2086
+train resnet-backup.json --steps 4 -n 3 --ps 2 $backup --output resnet-backup
 python3 - << 'END' || failed=1
 import json
 def events(file, kind):
@@ -25,6 +50,8 @@ ours, theirs = (events(f, "eval")[-1]["loss"] for f in ("sync.json", "device.jso
 assert abs(ours - theirs) < 1e-4 * abs(theirs), (ours, theirs)
 done = events("async.json", "done")[-1]["global_step"]
 assert done == 6, done
+done = events("resnet-backup.json", "done")[-1]["global_step"]
+assert done >= 4, done
 late = [json.loads(line) for f in [open("late.json")] for line in f]
 assert [e for e in late if e["event"] == "done"][-1]["global_step"] == 500, late[-1]
 falls = [e["loss"] for e in late if e["event"] == "step"]

@@ -56,7 +56,7 @@ typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *param
  * Dealt: each worker has its part from the beginning, and comes back to it: synchronous results are then the same
  * whoever was faster. */
 typedef enum trm_ps_lend {
-    TRM_PS_LEND_AUTO, /* ASYNC lent, else dealt */
+    TRM_PS_LEND_AUTO, /* ASYNC and with backup workers lent, else dealt */
     TRM_PS_LEND_ALWAYS,
     TRM_PS_LEND_NEVER
 } trm_ps_lend;
@@ -65,7 +65,8 @@ typedef enum trm_ps_lend {
 typedef struct trm_ps_strategy {
     trm_ps_mode mode;
     int32_t staleness;      /* BOUNDED */
-    int32_t backup_workers; /* SYNC */
+    int32_t backup_workers; /* SYNC: a step goes on without the slowest so many; their gradients are in the next one, or,
+                               with LEND_NEVER, dropped with their samples */
     bool staleness_aware;   /* not SYNC: late gradients count less, as in trm_ps_server_options */
     trm_dtype wire;         /* of rows and gradients; 0 = float32 */
     trm_placement_kind placement; /* of dense variables, as in trm_ps_training */

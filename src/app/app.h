@@ -59,7 +59,7 @@ typedef struct app_options {
     bool private_buffers;
     app_click_flags click;
     /* parameter servers */
-    int64_t servers, restarts, ps_shards, ps_memory, export_bytes, table_bytes, row_width;
+    int64_t servers, restarts, backup_workers, ps_shards, ps_memory, export_bytes, table_bytes, row_width;
     const char *mode, *placement, *job_name, *task_index, *ps_hosts, *worker_hosts, *chief_hosts, *evaluator_hosts;
     const char *export_latest, *export_best, *export_final;
     const char *token_file, *listen, *connect, *table, *key, *tables, *ps_spill, *lend;

@@ -228,6 +228,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     trm_ps_strategy strategy = {.hybrid = o->hybrid,
                                 .staleness_aware = o->staleness_aware,
+                                .backup_workers = (int32_t)o->backup_workers,
                                 .lend = strcmp(o->lend, "always") == 0  ? TRM_PS_LEND_ALWAYS
                                         : strcmp(o->lend, "never") == 0 ? TRM_PS_LEND_NEVER
                                                                         : TRM_PS_LEND_AUTO,

@@ -27,7 +27,7 @@ bool app_is_job(const app_context *app) {
 
 /* What only jobs with servers look at. */
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
-    static const char *const names[] = {"mode", "staleness-aware", "hybrid", "placement", "lend", "role-timeout", "hot-rows", "hot-age", "ps-shards", "ps-memory", "export-bytes", "no-ps-log",
+    static const char *const names[] = {"mode", "staleness-aware", "backup-workers", "hybrid", "placement", "lend", "role-timeout", "hot-rows", "hot-age", "ps-shards", "ps-memory", "export-bytes", "no-ps-log",
                                         "export-latest", "export-best", "export-final", "summary-every"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (app_given(&app->parsed, names[i])) {

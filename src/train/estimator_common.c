@@ -13,7 +13,7 @@
 /* Without a common pace the servers say who reads what, so that nothing is read twice or not at all. */
 bool trmi_estimator_lends(const trm_estimator *e) {
     const trm_ps_strategy *s = &e->strategy;
-    bool wanted = s->lend == TRM_PS_LEND_ALWAYS || (s->lend == TRM_PS_LEND_AUTO && s->mode == TRM_PS_ASYNC);
+    bool wanted = s->lend == TRM_PS_LEND_ALWAYS || (s->lend == TRM_PS_LEND_AUTO && (s->mode == TRM_PS_ASYNC || s->backup_workers > 0));
     return e->has_roles && wanted && !s->hybrid;
 }
 

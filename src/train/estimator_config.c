@@ -62,10 +62,10 @@ trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out,
 static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
     const trm_ps_strategy *s = &e->strategy;
     int32_t age = s->cache_staleness == 0 ? 1 : s->cache_staleness;
-    if (s->lend == TRM_PS_LEND_ALWAYS && (s->hybrid || s->backup_workers > 0)) {
-        return TRMI_FAIL(err, TRM_INVALID, "lent samples: %s; leave lend as it is",
-                         s->hybrid ? "hybrid workers need as many batches as the others"
-                                   : "what a backup worker does too late is dropped, and its samples with it");
+    if (s->hybrid && (s->lend == TRM_PS_LEND_ALWAYS || s->backup_workers > 0)) {
+        return TRMI_FAIL(err, TRM_INVALID, s->backup_workers > 0
+                             ? "backup_workers: hybrid workers reduce their gradients together, none can be left out"
+                             : "lent samples: hybrid workers need as many batches as the others; leave lend as it is");
     }
     if (s->cache_rows < 0 || s->cache_staleness < 0) {
         return TRMI_FAIL(err, TRM_INVALID, "cache_rows %lld, cache_staleness %d: 0 or more expected",

@@ -13,6 +13,10 @@ static const char *mode_text(const trm_estimator *e, char *text, size_t size) {
         snprintf(text, size, "staleness %d", e->strategy.staleness);
         return text;
     }
+    if (e->strategy.backup_workers > 0) {
+        snprintf(text, size, "synchronous, %d needed", e->trainers - e->strategy.backup_workers);
+        return text;
+    }
     return e->strategy.mode == TRM_PS_SYNC ? "synchronous" : "asynchronous";
 }
 

@@ -83,7 +83,7 @@ static void configurations_are_held_against_themselves(void **state) {
     trm_cluster *cluster = cluster_of("worker", "1", NULL);
     static const trm_ps_strategy async = {0}, sync3 = {.mode = TRM_PS_SYNC, .backup_workers = 2},
                                  backup = {.backup_workers = 1},
-                                 lent_backup = {.mode = TRM_PS_SYNC, .backup_workers = 1, .lend = TRM_PS_LEND_ALWAYS},
+                                 hybrid_backup = {.mode = TRM_PS_SYNC, .backup_workers = 1, .hybrid = true},
                                  lent_hybrid = {.hybrid = true, .lend = TRM_PS_LEND_ALWAYS},
                                  old_rows = {.mode = TRM_PS_SYNC, .cache_rows = 100},
                                  older_rows = {.mode = TRM_PS_BOUNDED, .staleness = 2, .cache_rows = 100, .cache_staleness = 3},
@@ -107,7 +107,7 @@ static void configurations_are_held_against_themselves(void **state) {
         {{.cluster = cluster, .distribute = &sync3, .mix_compile_mode = true}, "2 backup_workers of 2 workers"},
         {{.cluster = cluster, .distribute = &backup, .mix_compile_mode = true},
          "backup_workers are for the synchronous mode"},
-        {{.cluster = cluster, .distribute = &lent_backup, .mix_compile_mode = true}, "what a backup worker does too late"},
+        {{.cluster = cluster, .distribute = &hybrid_backup, .mix_compile_mode = true}, "none can be left out"},
         {{.cluster = cluster, .distribute = &lent_hybrid, .mix_compile_mode = true}, "as many batches as the others"},
         {{.cluster = cluster, .distribute = &old_rows, .mix_compile_mode = true}, "the synchronous mode allows no age"},
         {{.cluster = cluster, .distribute = &older_rows, .mix_compile_mode = true}, "at most 2 batches old with staleness=2"},
