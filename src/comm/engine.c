@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "comm/engine.h"
 
 #include "base/error.h"
@@ -7,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *trm_collective_name(trm_collective_kind kind) {
     static const char *const names[] = {
@@ -152,4 +154,14 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
                  group->members[group->rank], waited, who, what, group->name);
     }
     return TRM_OK;
+}
+
+trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what, trm_error *err) {
+    static const double death_seconds = 1;
+    trmi_wait wait = {.start = trmi_os_now()};
+    while (trmi_os_now() - wait.start < death_seconds) {
+        TRMI_TRY(trmi_wait_check(&wait, group, NULL, what, err));
+        usleep(10000);
+    }
+    return trmi_group_poison(group, cause, err);
 }

@@ -114,4 +114,8 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
 /* Fails, and tells everyone: the first cause if there was one before this. */
 trm_status trmi_group_poison(const trmi_group *group, trm_error *cause, trm_error *err);
 
+/* The same of a peer whose memory cannot be reached: mostly because it has died, and then that is the first cause, which is
+ * waited for, a second at most. `what` names the operation. */
+trm_status trmi_group_unreachable(const trmi_group *group, trm_error *cause, const char *what, trm_error *err);
+
 #endif

@@ -166,12 +166,13 @@ typedef struct trmi_shm_found {
     char *at;
 } trmi_shm_found;
 
-/* A short sum of vectors that all reach, as it was done last (shm_repeat.c). */
+/* A short all-reduce, as it was done last (shm_repeat.c). */
 typedef struct trmi_shm_repeat {
     const void *send;
     void *recv; /* NULL: nothing is remembered here */
     uint64_t signature[2], changes;
     trmi_shm_said *said;  /* [n] what each rank posted */
+    int64_t carried;      /* bytes that each slot carries; 0: the vectors lie where all reach, */
     const void **sources; /* [n], and... */
     void **targets;       /* ...[target_count] this rank's slice in them */
     int32_t target_count;
@@ -251,11 +252,13 @@ trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err);
 
 /* shm_repeat.c: sums that are called again and again. recall: how `op` was done last, NULL if that is not known.
- * says_the_same: all peers have posted what they posted then. remember: `sources` and `targets` of the engine point at
- * this rank's slice of `count` elements, and all have posted; without memory for it nothing is remembered. */
+ * says_the_same: all peers have posted what they posted then, but for the numbers that slots carry. remember: `sources` and
+ * `targets` of the engine point at this rank's slice of `count` elements, and all have posted; remember_carried: all have posted
+ * `bytes` of numbers in their slots. Without memory for it nothing is remembered. */
 const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op);
 bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
 void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count);
+void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes);
 void trmi_shm_forget(trmi_shm *shm);
 
 /* shm_collective.c, shm_message.c: the engine's verbs. */

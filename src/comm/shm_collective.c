@@ -182,18 +182,27 @@ static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
     return bytes <= (int64_t)sizeof slot->said.tiny ? slot->said.tiny : slot->payload;
 }
 
+static void sum_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes, trmi_reduce_fn *kernel) {
+    void *target = op->recv;
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
+    }
+    kernel(&target, 1, shm->sources, shm->n, op->count, op->divisor);
+}
+
 static void run_small(trmi_shm *shm, const trmi_op *op, int64_t bytes) {
     if (op->kind == TRM_BARRIER || !receives(op, shm->me)) {
         return;
     }
-    for (int32_t r = 0; r < shm->n; r++) {
-        shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
-    }
     if (is_slice_kind(op->kind)) {
-        void *target = op->recv;
-        kernel_of(shm, op)(&target, 1, shm->sources, shm->n, op->count,
-                                                op->divisor);
+        sum_carried(shm, op, bytes, kernel_of(shm, op));
+        if (op->kind == TRM_ALLREDUCE && bytes > 0) {
+            trmi_shm_remember_carried(shm, op, bytes);
+        }
     } else {
+        for (int32_t r = 0; r < shm->n; r++) {
+            shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
+        }
         pull(shm, op, &(window){.limit = INT64_MAX});
     }
 }
@@ -257,6 +266,11 @@ static trm_status reach_all(trmi_shm *shm, const trmi_op *op, size_t send_bytes,
     return TRM_OK;
 }
 
+static trm_status fail_to_reach(const trmi_shm *shm, const trmi_op *op, trm_error *cause, trm_error *err) {
+    char what[112];
+    return trmi_group_unreachable(&shm->base.group, cause, trmi_op_format(op, what, sizeof what), err);
+}
+
 /* Who slept until this rank came is woken before the work, unless the work is as short as the waking: otherwise
  * the last one to come would do its part alone, and the others theirs when it is done. */
 enum { WORTH_RINGING = 16384 };
@@ -275,7 +289,7 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
     /* Once it is over, peers may have taken their buffers back. */
     if (!trmi_shm_parts_over(shm) &&
         reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK && !trmi_shm_parts_over(shm)) {
-        return trmi_group_poison(&shm->base.group, &cause, err);
+        return fail_to_reach(shm, op, &cause, err);
     }
     while (trmi_shm_take_part(shm, &part)) {
         sum_part(shm, op, (part * length - at) * bytes, trmi_min_i64(length, op->count - part * length), target_count);
@@ -298,7 +312,7 @@ static trm_status run_direct(trmi_shm *shm, const trmi_op *op, int64_t published
         trmi_shm_settle(shm);
     }
     if (reach_all(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
-        return trmi_group_poison(&shm->base.group, &cause, err);
+        return fail_to_reach(shm, op, &cause, err);
     }
     if (is_slice_kind(op->kind)) {
         int64_t mine = slice(shm, op, op->count, target_count);
@@ -474,15 +488,11 @@ static trm_status run_posted(trmi_shm *shm, const trmi_op *op, int64_t published
                                                    : run_staged(shm, op, err);
 }
 
-/* Posts what is in the slot, and waits for the others' posts. */
+/* Posts what is in the slot, and waits for the others' posts. Fetching the lines of the next arrivals ahead, of which peers
+ * hold copies, costs more than it saves: they then come before what peers have posted. */
 static trm_status post(trmi_shm *shm, const trmi_op *op, trm_error *err) {
     trmi_shm_post(shm);
-    TRMI_TRY(trmi_shm_wait_posts(shm, op, err));
-    /* Own the lines of the next arrivals before they are needed: peers hold copies. By invariant 1
-     * nobody reads the next slot any more. */
-    __builtin_prefetch(trmi_shm_slot_of(shm, shm->me, shm->posts + 1), 1);
-    __builtin_prefetch(&shm->lines[shm->me], 1);
-    return TRM_OK;
+    return trmi_shm_wait_posts(shm, op, err);
 }
 
 static trm_status run_first(trmi_shm *shm, const trmi_op *op, trm_error *err) {
@@ -493,10 +503,18 @@ static trm_status run_first(trmi_shm *shm, const trmi_op *op, trm_error *err) {
 }
 
 static trm_status run_again(trmi_shm *shm, const trmi_op *op, const trmi_shm_repeat *last, trm_error *err) {
-    trmi_shm_slot_of(shm, shm->me, shm->posts + 1)->said = last->said[shm->me];
+    trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
+    slot->said = last->said[shm->me];
+    if (last->carried > 0) {
+        memcpy(carried_data(slot, last->carried), op->send, (size_t)last->carried);
+    }
     TRMI_TRY(post(shm, op, err));
     if (!trmi_shm_says_the_same(shm, last)) {
         return run_posted(shm, op, published_bytes(shm, op), err);
+    }
+    if (last->carried > 0) {
+        sum_carried(shm, op, last->carried, last->kernel);
+        return TRM_OK;
     }
     last->kernel(last->targets, last->target_count, last->sources, shm->n, last->count, op->divisor);
     return trmi_shm_meet(shm, op, err);

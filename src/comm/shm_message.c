@@ -127,7 +127,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_message *m, trm_error *err) {
             trm_error cause;
             if (trmi_shm_reach(shm->host, shm->host_rank[m->peer], cell->place, (size_t)m->bytes,
                                &from, &cause) != TRM_OK) {
-                return trmi_group_poison(&shm->base.group, &cause, err);
+                return trmi_group_unreachable(&shm->base.group, &cause, "a message that it sends", err);
             }
             memcpy(m->buffer, from, (size_t)m->bytes);
             m->moved = m->bytes;
