@@ -54,7 +54,7 @@ printf '#!/bin/sh\n[ "$1" = b ] && exit 1\nshift\nexec "$@"\n' > shell && chmod 
 expect 2 "b: the remote shell ended with code 1 before trireme answered" run --hosts "a@127.0.0.1:1,b:1" --remote-shell "$work/shell" -- true
 expect 3 "cannot be started" run --hosts a@127.0.0.1:1 --remote-shell /no/shell -- true
 # an agent that greets and then reads nothing, with an order larger than a pipe: the launcher still keeps its time
-printf '#!/bin/sh\nprintf "\\001mrt\\377\\377\\377\\377\\006\\000\\000\\0001 5000"\nexec sleep 62\n' > deaf && chmod +x deaf
+printf '#!/bin/sh\nprintf "\\001mrt\\377\\377\\377\\377\\006\\000\\000\\0002 5000"\nexec sleep 62\n' > deaf && chmod +x deaf
 export TRIREME_LONG
 TRIREME_LONG=$(head -c 100000 /dev/zero | tr '\0' x)
 expect 5 "still runs after" run --hosts a@127.0.0.1:1 --remote-shell "$work/deaf" --timeout 1 -- true

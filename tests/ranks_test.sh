@@ -85,6 +85,11 @@ expect 0 "training success" run -n 3 -- sh -c 'echo I am $TRIREME_RANK of $TRIRE
 grep -q "I am 0 of 3" out.txt || fail "rank 0 is not shown"
 grep -q "I am 2 of 3" device2/train.log2 || fail "rank 2 has no log"
 expect 2 "training failed" run -n 2 -- sh -c 'exit $TRIREME_RANK'
+# who reads JSON only, or wants it quiet, is told of a rank that failed as well, and how
+for quietly in --json --quiet; do
+    expect 2 "| no good" run -n 2 $quietly -- sh -c '[ $TRIREME_RANK = 0 ] && exec sleep 20; echo no good >&2; exit 3'
+    grep -q "^rank 1 ended with exit code 3$" out.txt && grep -q "^training failed$" out.txt && ! grep -q "^start" out.txt || fail "run $quietly: $(cat out.txt)"
+done
 expect 2 "one of 2 ranks already" run -n 2 -- "$trireme" train mlp --data synth -n 3
 
 # ---- a program with its own loop and three added lines: the same weights on 1, 2 and 4 ranks

@@ -24,7 +24,8 @@ extern "C" {
 typedef enum trm_launch_stream {
     TRM_LAUNCH_OUT = 1, /* standard output of rank 0 (chief or worker 0), as it comes */
     TRM_LAUNCH_ERR = 2, /* its standard error */
-    TRM_LAUNCH_SAY = 3  /* a line of the launcher itself, without newline */
+    TRM_LAUNCH_SAY = 3, /* a line of the launcher itself, without newline */
+    TRM_LAUNCH_BLAME = 4 /* such a line about a failure: who, how, the end of its log */
 } trm_launch_stream;
 
 typedef void (*trm_launch_write)(void *context, trm_launch_stream stream, const char *data,

@@ -82,6 +82,14 @@ void app_say(const char *format, ...) {
     va_end(args);
 }
 
+void app_blame(const char *format, ...) {
+    end_status_line();
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+}
+
 void app_note(const char *format, ...) {
     if (app_out.quiet || app_out.json || app_out.muted) {
         return;

@@ -27,6 +27,7 @@ TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 void app_say(const char *format, ...) TRM_PRINTF(1, 2);
 /* Progress and remarks: stderr, nothing with --quiet or --json. */
 void app_note(const char *format, ...) TRM_PRINTF(1, 2);
+void app_blame(const char *format, ...) TRM_PRINTF(1, 2); /* of a job that fails: always told */
 /* The refreshed line of a terminal (nothing elsewhere); the next output of any kind ends it. */
 void app_status_line(const char *format, ...) TRM_PRINTF(1, 2);
 /* "trireme: error: ..." on stderr, and {"event":"error",...} with --json. Returns the exit code. */

@@ -34,6 +34,10 @@ void app_write_through(void *context, trm_launch_stream stream, const char *data
         app_note("%.*s\n", (int)bytes, data);
         return;
     }
+    if (stream == TRM_LAUNCH_BLAME) {
+        app_blame("%.*s\n", (int)bytes, data);
+        return;
+    }
     FILE *to = stream == TRM_LAUNCH_OUT ? stdout : stderr;
     fwrite(data, 1, bytes, to);
     fflush(to);

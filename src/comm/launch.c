@@ -42,7 +42,7 @@ static void say_command(const trmi_launch *launch, const trmi_task_process *task
     for (const char *const *word = task->command; *word != NULL; word++) {
         trmi_text_printf(&text, "%s%s", word == task->command ? "" : " ", *word);
     }
-    trmi_launch_say(launch, "  runs  %.900s", text.data ? text.data : "?");
+    trmi_launch_say(launch->options, "  runs  %.900s", text.data ? text.data : "?");
     trmi_text_free(&text);
 }
 
@@ -51,15 +51,15 @@ static void describe(const trmi_launch *launch) {
                                         "TF_CONFIG=", "TRIREME_RENDEZVOUS=", "OMP_"};
     for (int32_t t = 0; t < launch->count; t++) {
         const trmi_task_process *task = &launch->tasks[t];
-        trmi_launch_say(launch, "%s  log %s", task->name, task->log);
+        trmi_launch_say(launch->options, "%s  log %s", task->name, task->log);
         if (task->core_count > 0) {
-            trmi_launch_say(launch, "  cores %d to %d", launch->cores[task->first_core],
+            trmi_launch_say(launch->options, "  cores %d to %d", launch->cores[task->first_core],
                             launch->cores[task->first_core + task->core_count - 1]);
         }
         for (char **one = task->env; *one != NULL; one++) {
             for (size_t s = 0; s < sizeof shown / sizeof shown[0]; s++) {
                 if (strncmp(*one, shown[s], strlen(shown[s])) == 0) {
-                    trmi_launch_say(launch, "  env   %.900s", *one);
+                    trmi_launch_say(launch->options, "  env   %.900s", *one);
                 }
             }
         }
@@ -156,12 +156,12 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
     if (!told && task->restarts_left > 0 && !has_failed(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* what it has left behind */
-        trmi_launch_say(launch, "%s %s; started again (%d more times)", task->name, text,
+        trmi_launch_say(launch->options, "%s %s; started again (%d more times)", task->name, text,
                         task->restarts_left);
         if (trmi_launch_spawn(launch, task, &err) == TRM_OK) {
             return;
         }
-        trmi_launch_say(launch, "%s", err.message);
+        trmi_launch_blame(launch->options, "%s", err.message);
     }
     if (told && (job->stop_signal != 0 || job->timed_out || job->drained)) {
         return; /* as it was told */
@@ -173,7 +173,7 @@ static void task_ended(trmi_launch *launch, job_state *job, int32_t index) {
         job->first_failed = index; /* the others may only have noticed it */
     }
     if (task->role == TRM_ROLE_EVALUATOR) {
-        trmi_launch_say(launch, "%s %s; training goes on without it", task->name, text);
+        trmi_launch_say(launch->options, "%s %s; training goes on without it", task->name, text);
     }
 }
 
@@ -209,7 +209,7 @@ static void handle_signal(trmi_launch *launch, job_state *job, int number) {
     if (job->stop_signal == 0) {
         job->stop_signal = number;
         if (launch->options->control_fd == 0) { /* an agent's launcher has said so */
-            trmi_launch_say(launch, "signal %d: all processes are told to end", number);
+            trmi_launch_say(launch->options, "signal %d: all processes are told to end", number);
         }
         begin_ending(launch, job, number);
     } else {
@@ -246,7 +246,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         job->timed_out = true;
         for (int32_t t = 0; t < launch->count; t++) {
             if (launch->tasks[t].running) {
-                trmi_launch_say(launch, "%s still runs after %.0f s (--timeout)",
+                trmi_launch_blame(launch->options, "%s still runs after %.0f s (--timeout)",
                                 launch->tasks[t].name, options->timeout_seconds);
             }
         }
@@ -259,14 +259,14 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
     }
     if (job->ending && !job->killed && now - job->ending_time >= grace) {
         job->killed = true;
-        trmi_launch_say(launch, "still running after %.0f s: killed", grace);
+        trmi_launch_say(launch->options, "still running after %.0f s: killed", grace);
         tell_all(launch, SIGKILL);
     }
     if (all_but_ps && ps && !job->ending) {
         job->drain_time = job->drain_time > 0 ? job->drain_time : now;
         if (now - job->drain_time >= drain && !job->drained) {
             job->drained = true;
-            trmi_launch_say(launch, "all workers have ended; the parameter servers are told to");
+            trmi_launch_say(launch->options, "all workers have ended; the parameter servers are told to");
             for (int32_t t = 0; t < launch->count; t++) {
                 trmi_launch_signal(launch, &launch->tasks[t], SIGTERM);
             }
@@ -387,7 +387,7 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
     ssize_t bytes = pread(fd, data, TAIL_BYTES, from);
     close(fd);
     if (bytes <= 0) {
-        trmi_launch_say(launch, "%s is empty", shown);
+        trmi_launch_blame(launch->options, "%s is empty", shown);
         return;
     }
     data[bytes] = '\0';
@@ -397,10 +397,10 @@ static void say_tail(const trmi_launch *launch, const trmi_task_process *task) {
             break;
         }
     }
-    trmi_launch_say(launch, "the end of %s:", shown);
+    trmi_launch_blame(launch->options, "the end of %s:", shown);
     for (char *line; (line = strsep(&start, "\n")) != NULL;) {
         if (line[0] != '\0' || start != NULL) {
-            trmi_launch_say(launch, "| %.900s", line);
+            trmi_launch_blame(launch->options, "| %.900s", line);
         }
     }
 }
@@ -421,7 +421,7 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->exit_code = result->failed_signal ? 128 + result->failed_signal
                             : after_signal        ? result->failed_code
                                                   : 2;
-        trmi_launch_say(launch, "%s %s", task->name, text);
+        trmi_launch_blame(launch->options, "%s %s", task->name, text);
         if (!task->console || launch->options->write == NULL) {
             say_tail(launch, task);
         }
@@ -433,7 +433,7 @@ static void conclude(trmi_launch *launch, job_state *job) {
         result->exit_code = 128 + job->stop_signal;
     }
     if (launch->options->control_fd == 0) {
-        trmi_launch_say(launch, result->exit_code == 0 ? "training success" : "training failed");
+        trmi_launch_conclude(launch->options, result, job->stop_signal != 0);
     }
 }
 
@@ -461,7 +461,7 @@ static trm_status run(trmi_launch *launch, job_state *job, trm_error *err) {
     trm_status status = TRM_OK;
     for (int32_t t = 0; t < launch->count && status == TRM_OK; t++) {
         if (launch->tasks[t].role == TRM_ROLE_WORKER && launch->options->role_count == 0) {
-            trmi_launch_say(launch, "start training for device %d", launch->tasks[t].index);
+            trmi_launch_say(launch->options, "start training for device %d", launch->tasks[t].index);
         }
         status = trmi_launch_spawn(launch, &launch->tasks[t], err);
     }
@@ -505,7 +505,7 @@ trm_status trm_launch(const trm_launch_options *options, trm_launch_result *resu
     }
     status = take_signals(&launch, &before, err);
     if (status == TRM_OK) {
-        trmi_launch_say(&launch, "%d process%s, %d thread%s each%s", launch.count, launch.count == 1 ? "" : "es", launch.threads,
+        trmi_launch_say(options, "%d process%s, %d thread%s each%s", launch.count, launch.count == 1 ? "" : "es", launch.threads,
                         launch.threads == 1 ? "" : "s",
                         launch.shared_cores ? ", cores shared: waiting ranks sleep" : "");
         status = run(&launch, &job, err);

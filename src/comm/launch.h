@@ -63,6 +63,10 @@ void trmi_launch_sweep(const trmi_launch *launch);
 /* Signals a task's process group. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
 
-void trmi_launch_say(const trmi_launch *launch, const char *format, ...) TRM_PRINTF(2, 3);
+/* launch_say.c: a line of the launcher itself; blame: of a failure, which is told where others are not (--quiet, --json). */
+void trmi_launch_say(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
+void trmi_launch_blame(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
+/* told_to_end: by a signal. */
+void trmi_launch_conclude(const trm_launch_options *options, const trm_launch_result *result, bool told_to_end);
 
 #endif

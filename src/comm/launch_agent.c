@@ -45,13 +45,14 @@ static void put(agent *a, uint32_t kind, int32_t rank, const char *data, size_t 
 
 static void pass_on(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
     agent *a = context;
-    bool console = stream != TRM_LAUNCH_SAY;
+    bool console = stream == TRM_LAUNCH_OUT || stream == TRM_LAUNCH_ERR;
     if (console && a->first_rank > 0) {
         return; /* only rank 0 is shown */
     }
-    put(a, stream == TRM_LAUNCH_OUT   ? TRMI_AGENT_OUT
-           : stream == TRM_LAUNCH_ERR ? TRMI_AGENT_ERR
-                                      : TRMI_AGENT_SAY,
+    put(a, stream == TRM_LAUNCH_OUT     ? TRMI_AGENT_OUT
+           : stream == TRM_LAUNCH_ERR   ? TRMI_AGENT_ERR
+           : stream == TRM_LAUNCH_BLAME ? TRMI_AGENT_BLAME
+                                        : TRMI_AGENT_SAY,
         -1, data, bytes);
 }
 

@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -52,19 +51,6 @@ typedef struct hosts_job {
     bool ending, killed, timed_out;
     double start_time, order_time, ending_time, failed_time;
 } hosts_job;
-
-static void say(const hosts_job *job, const char *format, ...) TRM_PRINTF(2, 3);
-static void say(const hosts_job *job, const char *format, ...) {
-    char line[1200];
-    va_list args;
-    if (job->options->write == NULL) {
-        return;
-    }
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    job->options->write(job->options->context, TRM_LAUNCH_SAY, line, strlen(line));
-}
 
 /* --- listening --------------------------------------------------------------------------------- */
 /* Directories and empty logs, as on one host; what an earlier job left is gone. */
@@ -126,7 +112,7 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
     case TRMI_AGENT_HELLO:
         h->ready = sscanf(text, "%d %d", &version, &h->port) == 2 && version == TRMI_AGENT_VERSION;
         if (!h->ready) {
-            say(job, "%s: the agent there speaks version %d, this one %d; install the same trireme",
+            trmi_launch_blame(job->options, "%s: the agent there speaks version %d, this one %d; install the same trireme",
                 h->name, version, TRMI_AGENT_VERSION);
             host_ended(job, h, 2, -1, 0, 0);
         }
@@ -139,7 +125,10 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
         }
         return;
     case TRMI_AGENT_SAY:
-        say(job, "%s: %s", h->name, text);
+        trmi_launch_say(job->options, "%s: %s", h->name, text);
+        return;
+    case TRMI_AGENT_BLAME:
+        trmi_launch_blame(job->options, "%s: %s", h->name, text);
         return;
     case TRMI_AGENT_LOG:
     case TRMI_AGENT_ENV:
@@ -151,7 +140,7 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
         }
         return;
     case TRMI_AGENT_FAILED:
-        say(job, "%s: %s", h->name, strchr(text, ' ') != NULL ? strchr(text, ' ') + 1 : text);
+        trmi_launch_blame(job->options, "%s: %s", h->name, strchr(text, ' ') != NULL ? strchr(text, ' ') + 1 : text);
         host_ended(job, h, 2, -1, 0, 0);
         return;
     default:
@@ -171,12 +160,11 @@ static void host_gone(hosts_job *job, host *h) {
         snprintf(how, sizeof how, WIFSIGNALED(status) ? "died of signal %d" : "ended with code %d",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         if (!h->ready) {
-            say(job,
-                "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
+            trmi_launch_blame(job->options, "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
                 "there?",
                 h->name, how, job->options->agent[0]);
         } else if (!job->killed) {
-            say(job, "%s: the agent is lost (its remote shell %s)", h->name, how);
+            trmi_launch_blame(job->options, "%s: the agent is lost (its remote shell %s)", h->name, how);
         }
         host_ended(job, h, 2, -1, 0, 0);
     }
@@ -198,9 +186,9 @@ static void listen_to(hosts_job *job, host *h) {
         size_t at = 0;
         while (h->input_bytes - at >= sizeof frame) {
             memcpy(&frame, h->input + at, sizeof frame);
-            if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_FAILED ||
+            if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_BLAME ||
                 frame.bytes > TRMI_AGENT_FRAME_MAX) {
-                say(job, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
+                trmi_launch_blame(job->options, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
                     "its start-up files must not print", h->name, 40, h->input + at);
                 host_ended(job, h, 2, -1, 0, 0);
                 host_gone(job, h);
@@ -251,7 +239,7 @@ static void check_orders(hosts_job *job, double now) {
     for (int32_t i = 0; i < job->count; i++) {
         host *h = &job->hosts[i];
         if (order_waits(h) && !job->ending && now - job->order_time >= order_seconds) {
-            say(job, "%s: its agent takes no order for %.0f s", h->name, order_seconds);
+            trmi_launch_blame(job->options, "%s: its agent takes no order for %.0f s", h->name, order_seconds);
             job->failed_time = job->failed_time > 0 ? job->failed_time : now;
         }
     }
@@ -290,7 +278,7 @@ static void take_signals(hosts_job *job) {
             continue;
         }
         job->stop_signal = number;
-        say(job, "signal %d: all processes are told to end", number);
+        trmi_launch_say(job->options, "signal %d: all processes are told to end", number);
         begin_ending(job, number);
     }
 }
@@ -300,7 +288,7 @@ static void give_up(hosts_job *job, double seconds) {
     job->killed = true;
     for (int32_t i = 0; i < job->count; i++) {
         if (!job->hosts[i].ended) {
-            say(job, "%s: no answer for %.0f s: given up", job->hosts[i].name, seconds);
+            trmi_launch_blame(job->options, "%s: no answer for %.0f s: given up", job->hosts[i].name, seconds);
         }
         if (job->hosts[i].shell.from >= 0) {
             kill(-job->hosts[i].shell.pid, SIGKILL);
@@ -314,7 +302,7 @@ static void keep_time(hosts_job *job) {
            patience = (o->grace_seconds > 0 ? o->grace_seconds : 10) + slack_seconds;
     if (o->timeout_seconds > 0 && now - job->start_time >= o->timeout_seconds && !job->ending) {
         job->timed_out = true;
-        say(job, "the job still runs after %.0f s (--timeout)", o->timeout_seconds);
+        trmi_launch_blame(job->options, "the job still runs after %.0f s (--timeout)", o->timeout_seconds);
         begin_ending(job, SIGTERM);
     }
     check_orders(job, now);
@@ -369,7 +357,7 @@ static trm_status gather(hosts_job *job, trm_error *err) {
     }
     for (int32_t i = 0; i < job->count && !job->ending; i++) {
         if (!job->hosts[i].ready && !job->hosts[i].ended) {
-            say(job, "%s: no answer for %.0f s", job->hosts[i].name, hello_seconds);
+            trmi_launch_blame(job->options, "%s: no answer for %.0f s", job->hosts[i].name, hello_seconds);
             job->failed_time = job->failed_time > 0 ? job->failed_time : trmi_os_now();
         }
     }
@@ -408,13 +396,13 @@ static void conclude(hosts_job *job) {
             snprintf(how, sizeof how,
                      worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
                      worst->failed_signal != 0 ? worst->failed_signal : worst->failed_code);
-            say(job, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name,
+            trmi_launch_blame(job->options, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name,
                 how);
         }
     }
     result->exit_code = job->timed_out ? trm_status_exit_code(TRM_TIMEOUT) : result->exit_code;
     result->exit_code = job->stop_signal != 0 ? 128 + job->stop_signal : result->exit_code;
-    say(job, result->exit_code == 0 ? "training success" : "training failed");
+    trmi_launch_conclude(job->options, result, job->stop_signal != 0);
 }
 
 static trm_status run_hosts(hosts_job *job, trm_error *err) {
@@ -509,7 +497,7 @@ static trm_status show_hosts(const hosts_job *job, trm_error *err) {
         for (int w = 0; w < list.count; w++) {
             trmi_text_printf(&text, " %s", list.words[w]);
         }
-        say(job, "%s: ranks %d to %d by%.800s", h->name, h->first_rank,
+        trmi_launch_say(job->options, "%s: ranks %d to %d by%.800s", h->name, h->first_rank,
             h->first_rank + h->ranks - 1, text.data);
         trmi_text_free(&text);
     }

@@ -15,7 +15,7 @@
 
 #include "comm/launch.h"
 
-enum { TRMI_AGENT_VERSION = 1, TRMI_AGENT_FRAME_MAX = 1 << 16, TRMI_AGENT_ORDER_MAX = 1 << 22 };
+enum { TRMI_AGENT_VERSION = 2, TRMI_AGENT_FRAME_MAX = 1 << 16, TRMI_AGENT_ORDER_MAX = 1 << 22 };
 
 typedef enum trmi_agent_kind {
     TRMI_AGENT_HELLO = 0x74726d01, /* text: version, port */
@@ -25,7 +25,8 @@ typedef enum trmi_agent_kind {
     TRMI_AGENT_LOG = 0x74726d05, /* rank's train.log, next part */
     TRMI_AGENT_ENV = 0x74726d06, /* rank's env.log */
     TRMI_AGENT_END = 0x74726d07, /* text: exit code, failed rank, signal, code */
-    TRMI_AGENT_FAILED = 0x74726d08 /* text: status, message */
+    TRMI_AGENT_FAILED = 0x74726d08, /* text: status, message */
+    TRMI_AGENT_BLAME = 0x74726d09
 } trmi_agent_kind;
 
 typedef struct trmi_agent_frame {

@@ -131,7 +131,7 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
 
 static void tell_guard(const trmi_launch *launch, int32_t group) {
     if (launch->guard_fd >= 0 && write(launch->guard_fd, &group, sizeof group) < 0) {
-        trmi_launch_say(launch, "the guardian process is gone (%s)", strerror(errno));
+        trmi_launch_say(launch->options, "the guardian process is gone (%s)", strerror(errno));
     }
 }
 
