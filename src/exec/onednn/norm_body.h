@@ -33,7 +33,7 @@ INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
 /* Wide rows are cut into strips of channels, read down a block's rows: no hardware follows such strides, so each
  * element asks for the place some rows on, which is still in the first cache when its row comes. */
 enum { AHEAD_ROWS = 16, STRIP = 256 };
-enum { AHEAD = 1024 }; /* elements, where a pass goes along the rows */
+enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 
 /* Eight rows at a time: the sums are read and written once for eight elements. */
 INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows, int64_t channels,
@@ -184,6 +184,9 @@ INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int st
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
         ask(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
+        if (job->dz && !stream) {
+            vf_ask_to_write(job->dz, at + (along ? AHEAD : AHEAD_ROWS * job->channels), half);
+        }
         vf x = lanes(job->x, at, half, n);
         vf dz = masked(job, half, mask, at, c, n, x);
         s = vf_add(s, dz);
