@@ -50,6 +50,7 @@ extern const trmi_conv_algorithm trmi_conv_gradw_gemm;  /* conv_gradw.c */
 extern const trmi_conv_algorithm trmi_conv_gather_pairs;   /* the same on pairs of bfloat16 */
 extern const trmi_conv_algorithm trmi_conv_gradw_pairs;
 extern const trmi_conv_algorithm trmi_conv_winograd;       /* winograd.c */
+extern const trmi_conv_algorithm trmi_conv_winograd_pairs; /* of 2x2 outputs, on pairs of bfloat16 */
 extern const trmi_conv_algorithm trmi_conv_winograd_gradw; /* winograd_gradw.c */
 
 /* In the order in which ties are broken; NULL at the end. */

@@ -103,7 +103,9 @@ static void resnet_kinds(void **state) {
             {100, 64, 2, 96, 1, 1, 0}, {111, 300, 2, 70, 1, 1, 0}, {99, 40, 2, 48, 3, 1, 1},
             /* Winograd's edges: one to three outputs in the last tile, no whole tile, many channels */
             {4, 32, 3, 32, 3, 1, 1}, {3, 16, 5, 48, 3, 1, 1}, {2, 48, 10, 16, 3, 1, 1}, {2, 16, 11, 32, 3, 1, 0},
-            {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}, {200, 16, 5, 112, 3, 1, 1}, {90, 80, 9, 16, 3, 1, 1}};
+            {2, 144, 6, 160, 3, 1, 1}, {5, 16, 9, 144, 3, 1, 1}, {200, 16, 5, 112, 3, 1, 1}, {90, 80, 9, 16, 3, 1, 1},
+            /* and in pairs */
+            {2, 288, 7, 272, 3, 1, 1}, {1, 560, 6, 256, 3, 1, 0}};
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             const int64_t *s = shapes[i];
             trmi_conv_problem p = check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3],

@@ -1,4 +1,6 @@
-/* Winograd F(4x4, 3x3), forward and data gradient.
+/* Winograd F(4x4, 3x3), forward and data gradient; and F(2x2, 3x3) in pairs of bfloat16: U and V are rounded, and M is
+ * summed in float32. Results are off by 0.4 % of their size (direct ones by 0.17, which is their own rounding; tiles of 4 in pairs
+ * would be by 2).
  *
  *   U = transformed weights [xi][k block][panel][k][nr], made once per run by all threads
  *   a thread takes blocks of tiles:   patches --B'dB--> V [xi][k block][tile][k]
@@ -14,6 +16,7 @@
  * The data gradient is the forward convolution of dy with the weights transposed and turned.
  */
 #include "exec/onednn/scratch.h"
+#include "exec/onednn/rates.h"
 #include "exec/onednn/share.h"
 #include "exec/onednn/winograd.h"
 
@@ -27,6 +30,10 @@
 enum {
     XI = TRMI_WINO_XI,
     SLICE = 32, /* k of one weights transform */
+    MANY = 256, /* channels from which pairs are thought of */
+    PIECE = 128, /* channels of one input transform that are rounded to pairs */
+    PIECE_STRIDE = PIECE + 16,
+    SLICE_STRIDE = SLICE * TRMI_TILE_NR_MAX + 16,
     AHEAD = 3,  /* the image, U, V */
     SOON = 2    /* tiles whose pixels are asked for before a tile's are needed */
 };
@@ -34,8 +41,10 @@ enum {
 typedef struct winograd {
     trmi_conv_problem problem;
     trmi_winograd_tiles tiles;
-    const trmi_gemm_isa *gemm;
+    const trmi_gemm_isa *gemm;        /* of the products */
     const trmi_winograd_isa *isa;
+    bool pairs;                       /* products of pairs of bfloat16 */
+    int32_t xi[XI], xi_count;         /* those that its tiles have: all, or 16 */
     int threads;
     int64_t block, blocks;            /* tiles per block at most, blocks */
     int64_t k_blocks, panels, ldm;
@@ -46,16 +55,22 @@ typedef struct winograd {
 
 typedef struct workspace {
     float *v, *m, *taps, *zero; /* v, m: of the first xi */
+    float *whole;               /* transforms that are rounded to pairs */
     int64_t *offsets;
     int32_t *places; /* of the block's tiles in V and M */
 } workspace;
+
+static int64_t whole_floats(const winograd *c) {
+    return c->pairs ? XI * trmi_max_i64(SLICE_STRIDE, PIECE_STRIDE) : 0;
+}
 
 static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
     workspace w;
     w.m = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
     w.v = w.m + c->slot;
     w.taps = w.m + (XI + 1) * c->slot;
-    w.zero = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
+    w.whole = w.taps + 9 * SLICE * TRMI_TILE_NR_MAX;
+    w.zero = w.whole + whole_floats(c);
     w.offsets = (int64_t *)(w.zero + trmi_round_up(c->tiles.in_c, 16));
     w.places = (int32_t *)(w.offsets + c->block);
     memset(w.zero, 0, (size_t)c->tiles.in_c * sizeof(float));
@@ -65,9 +80,17 @@ static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
     return w;
 }
 
+/* k of a block at most, and of this one. */
+static int64_t k_most(const winograd *c) { return TRMI_TILE_K * c->gemm->pair; }
+
 static int64_t k_of(const winograd *c, int64_t k_block) {
-    return trmi_min_i64(TRMI_TILE_K, c->tiles.in_c - k_block * TRMI_TILE_K);
+    return trmi_min_i64(k_most(c), c->tiles.in_c - k_block * k_most(c));
 }
+
+/* Floats of a panel of U, k deep; and where a block of k begins in U of a xi. */
+static int64_t panel_floats(const winograd *c, int64_t k) { return k / c->gemm->pair * c->gemm->nr; }
+
+static int64_t u_block(const winograd *c, int64_t k_block) { return panel_floats(c, k_block * k_most(c)) * c->panels; }
 
 /* ---- weights ------------------------------------------------------------------------------------- */
 
@@ -77,12 +100,26 @@ static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_
     const trmi_conv_problem *p = &c->problem;
     int64_t bytes = (int64_t)trm_dtype_bytes(p->weights_type);
     int columns = (int)trmi_min_i64(c->gemm->nr, c->tiles.out_c - column);
+    const trmi_gemm_isa *whole = trmi_gemm();
     if (p->direction == TRMI_CONV_FORWARD) {
         int64_t at = (tap * p->c + k) * p->o + column;
-        c->gemm->pack(to, weights + at * bytes, p->weights_type, p->o, count, columns);
+        whole->pack(to, weights + at * bytes, p->weights_type, p->o, count, columns);
     } else {
         int64_t at = ((8 - tap) * p->c + column) * p->o + k;
-        c->gemm->pack_transposed(to, weights + at * bytes, p->weights_type, p->o, count, columns);
+        whole->pack_transposed(to, weights + at * bytes, p->weights_type, p->o, count, columns);
+    }
+}
+
+/* A slice of a panel of U. */
+static void make_slice(const winograd *c, int64_t count, float *to, const workspace *w) {
+    int64_t nr = c->gemm->nr;
+    if (!c->pairs) {
+        c->isa->weights(to, c->u_xi, w->taps, SLICE * nr, count * nr, c->tiles.size);
+        return;
+    }
+    c->isa->weights(w->whole, SLICE_STRIDE, w->taps, SLICE * nr, count * nr, c->tiles.size);
+    for (int32_t i = 0; i < c->xi_count; i++) {
+        c->gemm->pack(to + i * c->u_xi, w->whole + c->xi[i] * SLICE_STRIDE, TRM_FLOAT32, nr, count, (int)nr);
     }
 }
 
@@ -92,21 +129,38 @@ static void transform_weights(const winograd *c, const void *weights, float *u,
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < slices * c->panels; i++) {
         int64_t k = i / c->panels * SLICE, panel = i % c->panels;
-        int64_t count = trmi_min_i64(SLICE, c->tiles.in_c - k), k_block = k / TRMI_TILE_K;
+        int64_t count = trmi_min_i64(SLICE, c->tiles.in_c - k), k_block = k / k_most(c);
         for (int64_t tap = 0; tap < 9; tap++) {
             pack_tap(c, weights, tap, k, count, panel * nr, w->taps + tap * SLICE * nr);
         }
-        float *to = u + k_block * TRMI_TILE_K * c->panels * nr + panel * k_of(c, k_block) * nr +
-                    k % TRMI_TILE_K * nr;
-        c->isa->weights(to, c->u_xi, w->taps, SLICE * nr, count * nr);
+        float *to = u + u_block(c, k_block) + panel * panel_floats(c, k_of(c, k_block)) + panel_floats(c, k % k_most(c));
+        make_slice(c, count, to, w);
     }
 }
 
 /* ---- a block of tiles ------------------------------------------------------------------------------ */
 
+/* V of a tile and a block of k. */
+static void make_values(const winograd *c, const void *pixels[TRMI_WINO_IN], int64_t k_block, float *to, int ry, int rx,
+                        const workspace *w) {
+    trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
+    int64_t first = k_block * k_most(c), count = k_of(c, k_block);
+    if (!c->pairs) {
+        c->isa->input(to, c->slot, pixels, type, first, count, ry, rx);
+        return;
+    }
+    for (int64_t at = 0; at < count; at += PIECE) {
+        int64_t piece = trmi_min_i64(PIECE, count - at);
+        c->isa->input(w->whole, PIECE_STRIDE, pixels, type, first + at, piece, ry, rx);
+        for (int32_t i = 0; i < c->xi_count; i++) {
+            uint16_t *rounded = (uint16_t *)(to + c->xi[i] * c->slot) + at;
+            c->gemm->narrow(rounded, TRM_BFLOAT16, w->whole + c->xi[i] * PIECE_STRIDE, NULL, piece);
+        }
+    }
+}
+
 static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
                             const workspace *w) {
-    trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
     for (int64_t t = 0; t < count; t++) {
         const void *pixels[TRMI_WINO_IN];
         int ry, rx;
@@ -116,20 +170,18 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {
-            c->isa->input(w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, c->slot, pixels, type,
-                          k * TRMI_TILE_K, k_of(c, k), ry, rx);
+            make_values(c, pixels, k, w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, ry, rx, w);
         }
     }
 }
 
-/* What the products of (xi, k) will read: the tiles' values and the weights. */
-static void next_values(const winograd *c, const float *u, int64_t xi, int64_t k, int64_t count,
+/* What the products of the i-th xi and block of k will read: the tiles' values and the weights. */
+static void next_values(const winograd *c, const float *u, int64_t i, int64_t k, int64_t count,
                         const workspace *w, trmi_prefetch soon[AHEAD - 1]) {
-    int64_t depth = k_of(c, k), bytes = c->panels * c->gemm->nr * depth * 4;
-    soon[0] = trmi_prefetch_rows(u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, bytes,
-                                 1, bytes);
-    soon[1] = trmi_prefetch_rows(w->v + xi * c->slot + k * c->v_block, TRMI_TILE_STRIDE * 4, count,
-                                 depth * 4);
+    int64_t depth = k_of(c, k), bytes = c->panels * panel_floats(c, depth) * 4;
+    soon[0] = trmi_prefetch_rows(u + i * c->u_xi + u_block(c, k), bytes, 1, bytes);
+    soon[1] = trmi_prefetch_rows(w->v + c->xi[i] * c->slot + k * c->v_block, TRMI_TILE_STRIDE * 4, count,
+                                 depth / c->gemm->pair * 4);
 }
 
 /* The products of one xi and block of k. */
@@ -137,10 +189,10 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
                          float *m, int64_t count, trmi_tile_store store, trmi_prefetch soon[AHEAD],
                          const workspace *w) {
     int64_t nr = c->gemm->nr, tiles = (count + c->gemm->mr - 1) / c->gemm->mr;
-    trmi_tile tile = {.k = depth, .store = store};
+    trmi_tile tile = {.k = depth / c->gemm->pair, .store = store};
     for (int64_t j = 0; j < c->panels; j++) {
         tile.columns = (int)trmi_min_i64(nr, c->tiles.out_c - j * nr);
-        tile.b = right + j * depth * nr;
+        tile.b = right + j * panel_floats(c, depth);
         tile.c = m + j * nr;
         for (int64_t i = 0, row = 0; i < tiles; i++) {
             tile.rows = (int)(count / tiles + (i < count % tiles));
@@ -154,10 +206,10 @@ static void multiply_one(const winograd *c, const float *left, const float *righ
 
 static void multiply(const winograd *c, const float *u, const trmi_winograd_order *order,
                      trmi_prefetch next_input, const workspace *w) {
-    int64_t steps = XI * c->k_blocks;
+    int64_t steps = c->xi_count * c->k_blocks;
     trmi_prefetch soon[AHEAD] = {next_input}; /* first: it is the farthest away */
     for (int64_t i = 0; i < steps; i++) {
-        int64_t xi = i / c->k_blocks, k = i % c->k_blocks;
+        int64_t xi = c->xi[i / c->k_blocks], k = i % c->k_blocks;
         int64_t first, end;
         trmi_winograd_span(&c->tiles, order, xi, &first, &end);
         if (i + 1 < steps) {
@@ -165,7 +217,7 @@ static void multiply(const winograd *c, const float *u, const trmi_winograd_orde
                         order->begin[TRMI_WINO_CLASSES], w, soon + 1);
         }
         multiply_one(c, w->v + xi * c->slot + k * c->v_block + first * TRMI_TILE_STRIDE,
-                     u + xi * c->u_xi + k * TRMI_TILE_K * c->panels * c->gemm->nr, k_of(c, k),
+                     u + i / c->k_blocks * c->u_xi + u_block(c, k), k_of(c, k),
                      w->m + xi * c->slot + first * c->ldm, end - first,
                      k > 0 ? TRMI_TILE_ADD : TRMI_TILE_SET, soon, w);
     }
@@ -223,19 +275,38 @@ static bool winograd_can(const trmi_conv_problem *p) {
 
 static double winograd_guess(const trmi_conv_problem *p, int threads) {
     trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p);
+    trmi_winograd_tiles_init(&t, p, 4);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = trmi_winograd_work(p) / 170e9;
+    double products = trmi_winograd_work(p, 4) / 170e9;
     double transforms = tiles * (c + o) * 7 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
+
+static double winograd_all_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
+
+/* Small tiles of pairs: where F(4x4)'s weights are more than caches hold. */
+static bool pairs_can(const trmi_conv_problem *p) {
+    return winograd_can(p) && trmi_gemm_pairs() != NULL && p->image_type == TRM_BFLOAT16 &&
+           p->result_type == TRM_BFLOAT16 && p->c >= MANY && p->o >= MANY;
+}
+
+static double pairs_guess(const trmi_conv_problem *p, int threads) {
+    trmi_winograd_tiles t;
+    trmi_winograd_tiles_init(&t, p, 2);
+    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
+    double products = trmi_winograd_work(p, 2) / (160e9 * trmi_onednn_pairs_gain());
+    double transforms = tiles * (c + o) * 4 / 3e9 + c * o * 16 * 2 * 2 / 8e9;
+    return (products + transforms) / threads + 15e-6;
+}
+
+static double pairs_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 2, trmi_onednn_pairs_gain()); }
 
 /* Tiles per block: V and M of one block in a third of 2 MB of L2 while U stays there too; more where U
  * passes by from L3, because each block reads all of it and asks for it one xi ahead. Every thread has as
  * many blocks. */
 static int64_t blocks_of(const winograd *c) {
-    int64_t per_tile = XI * (c->tiles.in_c + c->panels * c->gemm->nr) * 4, mr = c->gemm->mr;
-    int64_t u_bytes = XI * c->u_xi * 4;
+    int64_t per_tile = c->xi_count * (c->tiles.in_c / c->gemm->pair + c->panels * c->gemm->nr) * 4, mr = c->gemm->mr;
+    int64_t u_bytes = c->xi_count * c->u_xi * 4;
     int64_t budget = u_bytes <= 1 << 20 ? 700 << 10 : u_bytes <= 4 << 20 ? 2500 << 10 : 4500 << 10;
     int64_t most = trmi_max_i64(mr, budget / per_tile / mr * mr);
     int64_t blocks = trmi_round_up((c->tiles.count + most - 1) / most, c->threads);
@@ -244,37 +315,60 @@ static int64_t blocks_of(const winograd *c) {
 
 static void winograd_destroy(void *state) { trmi_free(state); }
 
-static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
-                                  int64_t *scratch, trm_error *err) {
+static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend, const trmi_conv_problem *p,
+                              void **state, int64_t *scratch, trm_error *err) {
     winograd *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
-    *c = (winograd){.problem = *p, .gemm = trmi_gemm(), .isa = trmi_winograd(),
+    *c = (winograd){.problem = *p, .gemm = gemm, .isa = trmi_winograd(), .pairs = gemm->pair == 2,
                     .threads = backend->threads};
-    trmi_winograd_tiles_init(&c->tiles, p);
+    trmi_winograd_tiles_init(&c->tiles, p, size);
+    for (int32_t xi = 0; xi < XI; xi++) {
+        if (trmi_winograd_has(size, xi / 6) && trmi_winograd_has(size, xi % 6)) {
+            c->xi[c->xi_count++] = xi;
+        }
+    }
     int64_t nr = c->gemm->nr;
-    c->k_blocks = (c->tiles.in_c + TRMI_TILE_K - 1) / TRMI_TILE_K;
+    c->k_blocks = trmi_pieces(c->tiles.in_c, k_most(c));
     c->panels = (c->tiles.out_c + nr - 1) / nr;
     c->ldm = c->panels * nr + 16;
-    c->u_xi = c->tiles.in_c * c->panels * nr + 16; /* 36 places that are written together do not crowd in one set */
+    c->u_xi = panel_floats(c, c->tiles.in_c) * c->panels + 16; /* 36 places that are written together do not crowd in one set */
     c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;
     c->slot = trmi_round_up(trmi_max_i64(c->k_blocks * c->v_block, c->block * c->ldm), 32) + 16;
     c->streams = c->tiles.n * c->tiles.out_h * c->tiles.out_w * c->tiles.out_c * c->tiles.out_bytes > TRMI_STREAM_BYTES;
-    c->shared_floats = XI * c->u_xi;
-    c->thread_floats = trmi_round_up((XI + 1) * c->slot + 9 * SLICE * TRMI_TILE_NR_MAX +
+    c->shared_floats = c->xi_count * c->u_xi;
+    c->thread_floats = trmi_round_up((XI + 1) * c->slot + 9 * SLICE * TRMI_TILE_NR_MAX + whole_floats(c) +
                                          trmi_round_up(c->tiles.in_c, 16) + 3 * c->block, 16);
     *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;
     return TRM_OK;
 }
 
+static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state, int64_t *scratch,
+                                  trm_error *err) {
+    return create_with(trmi_gemm(), 4, backend, p, state, scratch, err);
+}
+
+static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state, int64_t *scratch,
+                               trm_error *err) {
+    return create_with(trmi_gemm_pairs(), 2, backend, p, state, scratch, err);
+}
+
 const trmi_conv_algorithm trmi_conv_winograd = {.name = "winograd4x3",
                                                 .can = winograd_can,
                                                 .guess = winograd_guess,
-                                                .work = trmi_winograd_all_work,
+                                                .work = winograd_all_work,
                                                 .create = winograd_create,
                                                 .run = winograd_run,
                                                 .destroy = winograd_destroy};
+
+const trmi_conv_algorithm trmi_conv_winograd_pairs = {.name = "winograd2x3-bf16",
+                                                      .can = pairs_can,
+                                                      .guess = pairs_guess,
+                                                      .work = pairs_work,
+                                                      .create = pairs_create,
+                                                      .run = winograd_run,
+                                                      .destroy = winograd_destroy};

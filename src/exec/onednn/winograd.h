@@ -13,9 +13,10 @@
 #include "exec/onednn/winograd_isa.h"
 
 typedef struct trmi_winograd_tiles {
+    int size; /* 4; or 2, whose xi are those of a 2 x 2 edge */
     int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
     int64_t in_bytes, out_bytes; /* of an element */
-    int64_t pad_y, pad_x;        /* tile (i, j) begins at input (4 i - pad_y, 4 j - pad_x) */
+    int64_t pad_y, pad_x;        /* tile (i, j) begins at input (size i - pad_y, size j - pad_x) */
     int64_t rows, columns, count; /* tiles per image, tiles in all */
     int edge_y, edge_x;           /* outputs of the last tile of a column, of a row: 2, 3 or 4 */
 } trmi_winograd_tiles;
@@ -28,10 +29,12 @@ typedef struct trmi_winograd_order {
 
 /* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
 bool trmi_winograd_can(const trmi_conv_problem *p);
-/* Flops of the products; and of the products and all transforms. */
-double trmi_winograd_work(const trmi_conv_problem *p);
-double trmi_winograd_all_work(const trmi_conv_problem *p);
-void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p);
+/* Has a tile of r outputs this point, in one dimension? (winograd_isa.h) */
+bool trmi_winograd_has(int r, int64_t point);
+/* Flops of the products; and of the products, `gain` of which take the time of one, and all transforms. */
+double trmi_winograd_work(const trmi_conv_problem *p, int size);
+double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain);
+void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p, int size);
 /* Outputs of a tile in each dimension. */
 void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx);
 /* The order of tiles first .. first + count - 1: places[i] of tile first + i. */

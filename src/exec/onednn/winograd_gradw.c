@@ -289,12 +289,14 @@ static bool gradw_can(const trmi_conv_problem *p) {
 
 static double gradw_guess(const trmi_conv_problem *p, int threads) {
     trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p);
+    trmi_winograd_tiles_init(&t, p, 4);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = trmi_winograd_work(p) / 150e9;
+    double products = trmi_winograd_work(p, 4) / 150e9;
     double transforms = tiles * (c + o) * 6 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
+
+static double gradw_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
 
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
@@ -304,7 +306,7 @@ static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p,
     }
     *c = (winograd_gradw){.problem = *p, .gemm = trmi_gemm(), .isa = trmi_winograd(),
                           .threads = backend->threads};
-    trmi_winograd_tiles_init(&c->tiles, p);
+    trmi_winograd_tiles_init(&c->tiles, p, 4);
     int64_t nr = c->gemm->nr;
     c->together = p->c > ALONE || p->o > ALONE;
     bool long_sums = !c->together && c->tiles.count >= TASKS * CHUNK; /* enough splits for tasks, so that blocks need not be small */
@@ -343,7 +345,7 @@ static void gradw_destroy(void *state) { trmi_free(state); }
 const trmi_conv_algorithm trmi_conv_winograd_gradw = {.name = "winograd4x3",
                                                       .can = gradw_can,
                                                       .guess = gradw_guess,
-                                                      .work = trmi_winograd_all_work,
+                                                      .work = gradw_work,
                                                       .create = gradw_create,
                                                       .run = gradw_run,
                                                       .destroy = gradw_destroy};

@@ -32,8 +32,8 @@ typedef struct trmi_winograd_isa {
      * pixels, each at a 64-byte boundary, pass the caches where a vector is a line; end with trmi_gemm's fence. */
     void (*output)(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
                    const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream);
-    /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
-    void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
+    /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count; of the xi of tiles of r outputs, 2 or 4. */
+    void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count, int r);
     /* G' s G: to[t * tap + i] from s[xi * stride + i]. */
     void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
 } trmi_winograd_isa;

@@ -10,26 +10,26 @@ bool trmi_winograd_can(const trmi_conv_problem *p) {
 }
 
 /* One output is made as two, of which one lies outside. */
-static int edge_of(int64_t outputs) {
-    int rest = (int)(outputs % 4);
-    return rest == 0 ? 4 : rest == 1 ? 2 : rest;
+static int edge_of(int64_t outputs, int size) {
+    int rest = (int)(outputs % size);
+    return rest == 0 ? size : rest == 1 ? 2 : rest;
 }
 
-void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p) {
+void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p, int size) {
     bool data = p->direction == TRMI_CONV_DATA;
     trm_dtype in = data ? p->result_type : p->image_type, out = data ? p->image_type : p->result_type;
     *t = (trmi_winograd_tiles){
-        .n = p->n,
+        .size = size, .n = p->n,
         .in_h = data ? p->oh : p->h, .in_w = data ? p->ow : p->w, .in_c = data ? p->o : p->c,
         .out_h = data ? p->h : p->oh, .out_w = data ? p->w : p->ow, .out_c = data ? p->c : p->o,
         .in_bytes = (int64_t)trm_dtype_bytes(in), .out_bytes = (int64_t)trm_dtype_bytes(out),
         .pad_y = data ? 2 - p->pad[0] : p->pad[0], .pad_x = data ? 2 - p->pad[2] : p->pad[2],
     };
-    t->rows = (t->out_h + 3) / 4;
-    t->columns = (t->out_w + 3) / 4;
+    t->rows = trmi_pieces(t->out_h, size);
+    t->columns = trmi_pieces(t->out_w, size);
     t->count = t->n * t->rows * t->columns;
-    t->edge_y = edge_of(t->out_h);
-    t->edge_x = edge_of(t->out_w);
+    t->edge_y = edge_of(t->out_h, size);
+    t->edge_x = edge_of(t->out_w, size);
 }
 
 /* First pixel of a tile. */
@@ -39,20 +39,20 @@ typedef struct place {
 
 static place place_of(const trmi_winograd_tiles *t, int64_t tile) {
     int64_t area = t->rows * t->columns, rest = tile % area;
-    return (place){tile / area, rest / t->columns * 4, rest % t->columns * 4};
+    return (place){tile / area, rest / t->columns * t->size, rest % t->columns * t->size};
 }
 
 void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx) {
     place at = place_of(t, tile);
-    *ry = at.y == (t->rows - 1) * 4 ? t->edge_y : 4;
-    *rx = at.x == (t->columns - 1) * 4 ? t->edge_x : 4;
+    *ry = at.y == (t->rows - 1) * t->size ? t->edge_y : t->size;
+    *rx = at.x == (t->columns - 1) * t->size ? t->edge_x : t->size;
 }
 
 static int class_of(const trmi_winograd_tiles *t, int64_t tile) {
     int ry, rx;
     trmi_winograd_size(t, tile, &ry, &rx);
-    return ry < 4 ? (rx < 4 ? TRMI_WINO_CORNER : TRMI_WINO_LOWER)
-                  : rx < 4 ? TRMI_WINO_RIGHT : TRMI_WINO_INSIDE;
+    return ry < t->size ? (rx < t->size ? TRMI_WINO_CORNER : TRMI_WINO_LOWER)
+                        : rx < t->size ? TRMI_WINO_RIGHT : TRMI_WINO_INSIDE;
 }
 
 trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t first, int64_t count,
@@ -72,12 +72,11 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
     return order;
 }
 
-/* Has a tile of r outputs this point? (winograd_isa.h) */
-static bool has_point(int r, int64_t point) { return point == 5 || point <= r; }
+bool trmi_winograd_has(int r, int64_t point) { return point == 5 || point <= r; }
 
 void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order *order, int64_t xi,
                         int64_t *begin, int64_t *end) {
-    bool lower = has_point(t->edge_y, xi / 6), right = has_point(t->edge_x, xi % 6);
+    bool lower = trmi_winograd_has(t->edge_y, xi / 6), right = trmi_winograd_has(t->edge_x, xi % 6);
     *begin = order->begin[lower ? TRMI_WINO_LOWER : TRMI_WINO_INSIDE];
     *end = order->begin[!right ? TRMI_WINO_RIGHT : lower ? TRMI_WINO_CLASSES : TRMI_WINO_CORNER];
 }
@@ -101,7 +100,7 @@ trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void
     place from = place_of(t, first), to = place_of(t, last);
     int64_t row = t->in_w * t->in_c * t->in_bytes;
     int64_t begin = from.n * t->in_h + trmi_max_i64(0, from.y - t->pad_y);
-    int64_t end = to.n * t->in_h + trmi_min_i64(t->in_h, to.y - t->pad_y + 6);
+    int64_t end = to.n * t->in_h + trmi_min_i64(t->in_h, to.y - t->pad_y + t->size + 2);
     bool any = first <= last && last < t->count && begin < end;
     return trmi_prefetch_rows((const char *)input + begin * row, row, any ? end - begin : 0, row);
 }
@@ -111,7 +110,7 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
     place from = place_of(t, first), to = place_of(t, last);
     int64_t row = t->out_w * t->out_c * t->out_bytes;
     int64_t begin = from.n * t->out_h + from.y;
-    int64_t end = to.n * t->out_h + trmi_min_i64(t->out_h, to.y + 4);
+    int64_t end = to.n * t->out_h + trmi_min_i64(t->out_h, to.y + t->size);
     bool any = first <= last && last < t->count && begin < end;
     return trmi_prefetch_rows((const char *)output + begin * row, row, any ? end - begin : 0, row);
 }
@@ -120,7 +119,7 @@ void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *i
     place at = place_of(t, tile);
     int64_t pixel = t->in_c * t->in_bytes;
     int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
-    int64_t rows = trmi_min_i64(4, t->in_h - y), bytes = trmi_min_i64(4, t->in_w - x) * pixel;
+    int64_t rows = trmi_min_i64(t->size, t->in_h - y), bytes = trmi_min_i64(t->size, t->in_w - x) * pixel;
     const char *from = (const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel;
     for (int64_t i = 0; i < rows; i++, from += t->in_w * pixel) {
         for (int64_t b = 0; b < bytes; b += 64) {
@@ -144,10 +143,10 @@ void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *out
     }
 }
 
-double trmi_winograd_work(const trmi_conv_problem *p) {
+double trmi_winograd_work(const trmi_conv_problem *p, int size) {
     trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p);
-    double y = (double)((t.rows - 1) * 6 + t.edge_y + 2), x = (double)((t.columns - 1) * 6 + t.edge_x + 2);
+    trmi_winograd_tiles_init(&t, p, size);
+    double y = (double)((t.rows - 1) * (size + 2) + t.edge_y + 2), x = (double)((t.columns - 1) * (size + 2) + t.edge_x + 2);
     return 2.0 * (double)t.n * y * x * (double)p->c * (double)p->o;
 }
 
@@ -160,18 +159,18 @@ static double flops_of(const int flops[3], int ry, int rx, int down, int across)
     return (double)(down * flops[ry - 2] + across * flops[rx - 2]);
 }
 
-double trmi_winograd_all_work(const trmi_conv_problem *p) {
+double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain) {
     trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p);
+    trmi_winograd_tiles_init(&t, p, size);
     bool weights = p->direction == TRMI_CONV_WEIGHTS;
     double flops = 0;
     for (int i = 0; i < 4; i++) {
         bool lower = i / 2, right = i % 2; /* the last tile of a column, of a row; or all others */
-        int ry = lower ? t.edge_y : 4, rx = right ? t.edge_x : 4;
+        int ry = lower ? t.edge_y : size, rx = right ? t.edge_x : size;
         double tiles = (double)t.n * (double)((lower ? 1 : t.rows - 1) * (right ? 1 : t.columns - 1));
         double in = flops_of(input_flops, ry, rx, rx + 2, ry + 2);
         double out = weights ? flops_of(gradient_flops, ry, rx, rx, ry + 2) : flops_of(output_flops, ry, rx, rx + 2, ry);
         flops += tiles * (in * (double)t.in_c + out * (double)t.out_c);
     }
-    return trmi_winograd_work(p) + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
+    return trmi_winograd_work(p, size) / gain + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
 }
