@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, HUGE_BLOCK_BYTES = 4 << 20, HUGE_PAGE_BYTES = 2 << 20 };
+enum { ALIGNMENT = 64, HUGE_BLOCK_BYTES = 4 << 20, HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES, PAGE_BYTES = 4096 };
 
 static _Thread_local int64_t fail_after;
 
@@ -40,14 +40,23 @@ void *trmi_alloc(size_t bytes) {
 
 void trmi_free(void *memory) { free(memory); }
 
+/* Of a mapping, what is huge pages: all whole ones, and one more where most of it would be used. */
+static size_t huge_part(size_t bytes) {
+    size_t rest = bytes % HUGE_PAGE_BYTES;
+    return bytes - rest + (rest > HUGE_PAGE_BYTES / 2 ? HUGE_PAGE_BYTES : 0);
+}
+
+static size_t mapped_bytes(size_t bytes) {
+    size_t huge = huge_part(bytes);
+    return bytes == 0 ? PAGE_BYTES : bytes <= huge ? huge : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
 /* The kernel places a mapping at a page; what lies before and after the aligned part is given back. */
 void *trmi_map(size_t bytes) {
     if (allocation_refused() || bytes > SIZE_MAX / 2) {
         return NULL;
     }
-    size_t rounded = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    rounded = rounded == 0 ? HUGE_PAGE_BYTES : rounded;
-    size_t mapped = rounded + HUGE_PAGE_BYTES;
+    size_t wanted = mapped_bytes(bytes), mapped = wanted + HUGE_PAGE_BYTES;
     char *origin = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (origin == MAP_FAILED) {
         return NULL;
@@ -56,39 +65,49 @@ void *trmi_map(size_t bytes) {
     if (before > 0) {
         munmap(origin, before);
     }
-    munmap(origin + before + rounded, HUGE_PAGE_BYTES - before);
-    madvise(origin + before, rounded, MADV_HUGEPAGE);
+    munmap(origin + before + wanted, HUGE_PAGE_BYTES - before);
+    if (huge_part(bytes) > 0) {
+        madvise(origin + before, huge_part(bytes), MADV_HUGEPAGE);
+    }
     return origin + before;
 }
 
 void trmi_unmap(void *memory, size_t bytes) {
     if (memory != NULL) {
-        size_t rounded = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-        munmap(memory, rounded == 0 ? HUGE_PAGE_BYTES : rounded);
+        munmap(memory, mapped_bytes(bytes));
     }
 }
 
+void trmi_use_small_pages(void *memory, size_t bytes) {
+    madvise(memory, bytes, MADV_NOHUGEPAGE);
+}
+
 void trmi_release_pages(void *memory, size_t bytes) {
-    uintptr_t page = 4096, begin = ((uintptr_t)memory + page - 1) / page * page, end = ((uintptr_t)memory + bytes) / page * page;
+    uintptr_t begin = ((uintptr_t)memory + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    uintptr_t end = ((uintptr_t)memory + bytes) / PAGE_BYTES * PAGE_BYTES;
     if (end > begin && madvise((void *)begin, end - begin, MADV_REMOVE) != 0) {
         madvise((void *)begin, end - begin, MADV_DONTNEED); /* private: there is no file to cut */
     }
 }
 
-size_t trmi_map_resident(size_t bytes) {
+size_t trmi_map_huge(size_t bytes) {
     char text[64] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
     bool huge = file != NULL && fgets(text, sizeof text, file) != NULL && strstr(text, "[never]") == NULL;
     if (file != NULL) {
         fclose(file);
     }
-    size_t page = huge ? HUGE_PAGE_BYTES : 4096;
-    return (bytes + page - 1) / page * page;
+    return huge ? huge_part(bytes) : 0;
+}
+
+size_t trmi_map_resident(size_t bytes) {
+    size_t huge = trmi_map_huge(bytes);
+    return bytes <= huge ? huge : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 size_t trmi_shared_resident(size_t bytes) {
-    size_t page = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 4096;
-    return bytes > SIZE_MAX - page ? 0 : bytes == 0 ? page : (bytes + page - 1) / page * page;
+    size_t small = bytes == 0 ? PAGE_BYTES : (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return bytes > SIZE_MAX / 2 ? 0 : bytes < HUGE_PAGE_BYTES ? small : mapped_bytes(bytes);
 }
 
 struct trmi_arena_chunk {

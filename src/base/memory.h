@@ -14,13 +14,18 @@ void *trmi_alloc(size_t bytes);
 void trmi_free(void *memory);
 
 /* The same for arenas of many megabytes: straight from the kernel, so that pages cost nothing until
- * they are used; 2 MB aligned. Free with trmi_unmap and the same size. */
+ * they are used; 2 MB aligned, in huge pages, but for an end that would fill less than half of one. Free with trmi_unmap and the
+ * same size. */
 void *trmi_map(size_t bytes);
 void trmi_unmap(void *memory, size_t bytes);
+/* For a piece of a mapping, from a page's beginning, of which parts will never be used: those cost nothing then. Before it is used. */
+void trmi_use_small_pages(void *memory, size_t bytes);
+enum { TRMI_HUGE_PAGE_BYTES = 2 << 20 };
 /* Gives the whole pages in it back, shared or private; they read as zeros, and cost nothing until they are used again. */
 void trmi_release_pages(void *memory, size_t bytes);
-/* What a mapping of so many bytes takes once it is in use: whole huge pages where the system has them. */
+/* What a mapping of so many bytes takes once it is in use: whole pages, huge ones where the system has them; how much of it is those. */
 size_t trmi_map_resident(size_t bytes);
+size_t trmi_map_huge(size_t bytes);
 /* What memory that processes share takes (comm/shm_memory.c): whole pages, huge ones if it fills one; 0: there is no such. */
 size_t trmi_shared_resident(size_t bytes);
 

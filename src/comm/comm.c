@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "comm/exchange.h"
 #include "comm/net.h"
+#include "comm/reserve.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -252,8 +253,16 @@ void trm_comm_abort(trm_comm *comm, const trm_error *cause) {
     comm->bootstrap->table->poison(comm->bootstrap, cause);
 }
 
-void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err) {
     return trmi_shm_host_alloc(comm->host, bytes, err);
+}
+
+void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err) {
+    void *memory = trmi_comm_reserve_shared(comm, bytes, err);
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+    }
+    return memory;
 }
 
 void trm_comm_free_shared(trm_comm *comm, void *memory) { trmi_shm_host_free(comm->host, memory); }

@@ -8,6 +8,7 @@
  *
  * Partial sums keep the partial type (float for 16-bit floats) until they are whole. */
 #include "comm/net.h"
+#include "comm/reserve.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -112,6 +113,7 @@ static trm_status need(trm_comm *comm, char **buffer, size_t *have, size_t bytes
         if (*buffer == NULL) {
             return trmi_group_poison(&comm->group, &cause, err);
         }
+        trmi_comm_fill_shared(*buffer, bytes);
         *have = bytes;
     }
     return TRM_OK;

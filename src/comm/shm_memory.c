@@ -6,6 +6,7 @@
  *   peer:   sees (i, generation) in a post, maps it, keeps the mapping in mappings[owner][i]; a newer
  *           generation replaces it */
 #define _GNU_SOURCE
+#include "comm/reserve.h"
 #include "comm/shm.h"
 
 #include "base/error.h"
@@ -18,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE_BYTES = 2 << 20, TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */ };
+enum { HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES, TRMI_MADV_COLLAPSE = 25 /* Linux 6.1; unknown to older headers */ };
 
 static trmi_shm_process this_process(void) {
     trmi_shm_process self = {.pid = getpid()};
@@ -62,12 +63,15 @@ static void *map_shared(int fd, size_t bytes) {
 /* Whole huge pages in the file itself, whatever the machine's setting for shared memory (mostly never): walks
  * over weights and gradients then miss the TLB a hundred times less, and peers take a fault for 2 MB, not for
  * 4 KB. Where the kernel cannot, nothing changes. */
-static void make_huge(char *memory, size_t bytes) {
-    size_t whole = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+void trmi_comm_fill_shared(void *part, size_t bytes) {
+    size_t before = (HUGE_PAGE_BYTES - (uintptr_t)part % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
+    size_t whole = bytes < before ? 0 : (bytes - before) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     for (size_t at = 0; at < whole; at += HUGE_PAGE_BYTES) {
-        memory[at] = 0; /* pages that are not there at all are not collapsed */
+        (void)((volatile char *)part)[before + at]; /* pages that are not there at all are not collapsed */
     }
-    madvise(memory, whole, TRMI_MADV_COLLAPSE);
+    if (whole > 0) {
+        madvise((char *)part + before, whole, TRMI_MADV_COLLAPSE);
+    }
 }
 
 static trm_status make_memory(const char *name, size_t bytes, int *fd, void **out, trm_error *err) {
@@ -276,7 +280,6 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     } else {
         int fd = -1;
         if (make_memory("trireme-buffer", wanted, &fd, &memory, err) == TRM_OK) {
-            make_huge(memory, wanted);
             region->address = (uint64_t)(uintptr_t)memory;
             region->bytes = wanted;
             region->fd = fd;

@@ -59,6 +59,8 @@ struct trmi_backend {
     trm_status (*bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
     /* The same for joint steps; NULL where target.joint is false. */
     trm_status (*bind_joint)(trmi_backend *backend, trmi_kernel *kernel, const trmi_joint_part *part, trm_error *err);
+    /* All kernels are bound: what only planning and binding need goes. NULL: nothing. */
+    void (*settle)(trmi_backend *backend);
     void (*destroy)(trmi_backend *backend);
 };
 

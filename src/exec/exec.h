@@ -17,7 +17,8 @@
 
 /* Of a split graph: the whole batch as it is fed, of which this rank takes its part. */
 typedef struct trmi_shard_input {
-    void *data;
+    void *data; /* a mapping of so many bytes */
+    size_t bytes;
     void *own; /* own_samples: what this rank feeds; else NULL */
     bool taken; /* what was fed last: `data` has nothing new */
     const struct trmi_shard_leaf *leaf;

@@ -162,6 +162,8 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
             exec->env.arena[a] = options->arena_alloc(options->arena_context, bytes);
         } else if (first && options->lanes == 0 && trmi_parallel_waits_for_first(exec)) {
             continue;
+        } else if (a == TRMI_ARENA_GRAD && exec->parallel != NULL) {
+            exec->env.arena[a] = trmi_joint_gradients(exec, err);
         } else if (ranks && exec->parallel != NULL) {
             exec->env.arena[a] = trmi_parallel_memory(exec->parallel, bytes, err);
         } else {
@@ -241,6 +243,16 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Choosing kernels took memory for a moment. */
+static void settle(trm_exec *exec) {
+    int64_t before = trmi_os_resident_bytes();
+    if (exec->backend->settle != NULL) {
+        exec->backend->settle(exec->backend);
+    }
+    trmi_os_trim();
+    exec->overhead_bytes += trmi_os_resident_bytes() - before;
+}
+
 static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                          trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
@@ -273,7 +285,9 @@ static trm_status create(trm_exec *exec, const trm_graph *graph, const trm_exec_
     if (exec->share == NULL) {
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
-    return trmi_parallel_begin(exec, err);
+    TRMI_TRY(trmi_parallel_begin(exec, err));
+    settle(exec);
+    return TRM_OK;
 }
 
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options, trmi_exec_search *search, trm_exec **out,

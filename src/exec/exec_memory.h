@@ -8,8 +8,8 @@
 /* Bytes of an arena in whole pages. `ranks`: those of a host have their parameters, gradients and casts where the others
  * can reach them. */
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks);
-/* Batches of a split program as callers feed them, whole, beside the parts in the arena INPUT; `own_samples`: and what this
- * rank feeds of them. 0 where nothing is split. */
+/* `own_samples`: batches of a split program beside the parts in the arena INPUT: what this rank feeds of them, and the whole. Else 0:
+ * what is fed whole goes straight into that arena. */
 int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool own_samples);
 /* How it is trained with. */
 typedef struct trmi_training {

@@ -50,12 +50,12 @@ static void grows_as_predicted(void **state) {
     }
     double grown = (double)(trmi_os_own_bytes() - before), predicted = (double)trmi_program_resident(exec->program, &(trmi_training){.slots = 1, .ranks = 1});
     print_message("[  note  ] grew by %.2f MB, predicted %.2f MB\n", grown / 1e6, predicted / 1e6);
-    assert_true(fabs(predicted / grown - 1) < 0.07);
+    assert_true(fabs(predicted / grown - 1) < 0.03);
     trm_exec_destroy(exec);
     trm_graph_destroy(g);
 }
 
-/* A batch that every rank feeds whole is a rank's memory, too. */
+/* What every rank feeds whole goes straight to where kernels read it; own samples are put together first. */
 static void fed_batches_count(void **state) {
     (void)state;
     char name[] = "x";
@@ -63,10 +63,10 @@ static void fed_batches_count(void **state) {
     trmi_shard_leaf leaf = {.name = name, .global = {.rank = 2, .dim = {SAMPLES, OWN}}};
     int32_t inputs[1] = {1};
     trm_program p = {.buffers = buffers, .buffers_count = 2, .inputs = inputs, .inputs_count = 1, .leaves = &leaf, .leaves_count = 1};
-    assert_int_equal(trmi_program_fed_bytes(&p, 4, false), SAMPLES * OWN * 4);
+    assert_int_equal(trmi_program_fed_bytes(&p, 4, false), 0);
     assert_int_equal(trmi_program_fed_bytes(&p, 4, true), SAMPLES * OWN * 4 + SAMPLES * OWN);
     p.leaves_count = 0;
-    assert_int_equal(trmi_program_fed_bytes(&p, 4, false), 0);
+    assert_int_equal(trmi_program_fed_bytes(&p, 4, true), 0);
 }
 
 static void shared_memory_is_whole_pages(void **state) {
@@ -74,7 +74,9 @@ static void shared_memory_is_whole_pages(void **state) {
     trm_program p = {.arena_bytes = {0}};
     p.arena_bytes[TRMI_ARENA_PARAM] = 5000;
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 8192);
-    p.arena_bytes[TRMI_ARENA_PARAM] = (4 << 20) + 1;
+    p.arena_bytes[TRMI_ARENA_PARAM] = (4 << 20) + 1; /* an end that fills less than half of a huge page is in small ones */
+    assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), (4 << 20) + 4096);
+    p.arena_bytes[TRMI_ARENA_PARAM] = (5 << 20) + 1;
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_PARAM, true), 6 << 20);
     assert_int_equal(trmi_program_arena_resident(&p, TRMI_ARENA_GRAD, true), 0);
 }
@@ -82,7 +84,7 @@ static void shared_memory_is_whole_pages(void **state) {
 /* Casts of parameters move out of ACTIVATION: of two pages, into one of which somebody else writes, the other is left. */
 static void casts_leave_the_room_that_nobody_else_uses(void **state) {
     (void)state;
-    int64_t page = (int64_t)trmi_map_resident(1);
+    int64_t page = (int64_t)trmi_map_resident(2 << 20);
     trmi_buffer buffers[4] = {{.arena = 0},
                               {.arena = TRMI_ARENA_PARAM, .bytes = 4 * page},
                               {.arena = TRMI_ARENA_ACTIVATION, .bytes = 2 * page},

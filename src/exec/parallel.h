@@ -122,6 +122,8 @@ void trmi_parallel_cut_still(struct trm_exec *exec);
  * where each rank's part of JOINT is, before memory is taken; kernels, once slices are cut. */
 int32_t trmi_joint_ranks(const struct trm_exec *exec, const trm_exec_options *options);
 void trmi_joint_place(struct trm_exec *exec);
+/* GRAD: gradients that are made jointly are the last of it, and of those a rank has its slices only. */
+char *trmi_joint_gradients(struct trm_exec *exec, trm_error *err);
 trm_status trmi_joint_bind(struct trm_exec *exec, trm_error *err);
 /* Collective: before the first kernel that writes into JOINT, and to make the gradients behind all others. */
 trm_status trmi_joint_begin_step(struct trm_exec *exec, trm_error *err);
@@ -141,6 +143,8 @@ trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err
 
 /* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
 void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
+/* The same without its pages (comm/reserve.h). */
+void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *err);
 /* Slices of an optimiser on one host: all ranks take rank 0's PARAM, so that nobody copies slices of others.
  * Until then the others that may get it have none. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
@@ -155,6 +159,8 @@ int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_rang
 bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
 /* Bytes of GRAD that this rank never touches: others' slices of what is made jointly. */
 int64_t trmi_parallel_untouched(const struct trm_exec *exec);
+/* Bytes of slots that this rank uses: its slices, or all. */
+int64_t trmi_parallel_slot_bytes(const struct trm_exec *exec);
 /* Somebody has written parameters by other ways: every rank casts for itself before its next forward. */
 void trmi_parallel_parameters_changed(struct trm_exec *exec);
 /* For the conductor: a flag that travels with the next step, and the sum of the last step's. */

@@ -13,6 +13,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
+#include "comm/reserve.h"
 
 int32_t trmi_joint_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = exec->parallel;
@@ -55,8 +57,39 @@ static trm_status make_nothing(const trmi_kernel *kernel, const trmi_env *env, t
     return TRM_OK;
 }
 
+char *trmi_joint_gradients(trm_exec *exec, trm_error *err) {
+    const trm_program *p = exec->program;
+    size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD], used = bytes - (size_t)p->untouched_bytes;
+    size_t end = used < bytes ? used : trmi_shared_resident(bytes);
+    char *memory = trmi_parallel_reserve(exec->parallel, bytes, err);
+    for (int32_t i = 0; i < p->params_count; i++) {
+        size_t at = (size_t)p->buffers[p->params[i].param_buffer].offset;
+        end = trmi_joint_makes(p, &p->params[i]) && at < end ? at : end;
+    }
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, end);
+    }
+    return memory;
+}
+
+/* Nobody here reads or writes others' slices; calibration did (parallel_buckets.c). */
+static void take_slices(trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i < p->ranges_count; i++) {
+        const trmi_range *range = &p->ranges[i];
+        int64_t own = trmi_parallel_slice_begin(p, range), behind = own + range->counts[p->rank], end = range->begin + range->count;
+        if (range->joint) {
+            trmi_release_pages(gradients + range->begin, (size_t)(own - range->begin) * sizeof *gradients);
+            trmi_release_pages(gradients + behind, (size_t)(end - behind) * sizeof *gradients);
+            trmi_comm_fill_shared(gradients + own, (size_t)(behind - own) * sizeof *gradients);
+        }
+    }
+}
+
 trm_status trmi_joint_bind(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
+    take_slices(exec);
     for (int32_t i = p->joint_begin; i < p->steps_count; i++) {
         trmi_kernel *kernel = &exec->kernels[i];
         trmi_joint_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);

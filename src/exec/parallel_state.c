@@ -4,17 +4,26 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "comm/reserve.h"
 
 #include <string.h>
 
-void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
+void *trmi_parallel_reserve(trmi_parallel *p, size_t bytes, trm_error *err) {
     if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1, sizeof *p->shared)) {
         (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
         return NULL;
     }
-    void *memory = trm_comm_alloc_shared(p->comm, bytes > 0 ? bytes : 64, err);
+    void *memory = trmi_comm_reserve_shared(p->comm, bytes, err);
     if (memory != NULL) {
         p->shared[p->shared_count++] = memory;
+    }
+    return memory;
+}
+
+void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
+    void *memory = trmi_parallel_reserve(p, bytes, err);
+    if (memory != NULL) {
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
     }
     return memory;
 }
@@ -68,6 +77,18 @@ int64_t trmi_parallel_untouched(const trm_exec *exec) {
         elements += p->ranges[i].joint ? p->ranges[i].count - p->ranges[i].counts[p->rank] : 0;
     }
     return elements * (int64_t)sizeof(float);
+}
+
+int64_t trmi_parallel_slot_bytes(const trm_exec *exec) {
+    const trmi_parallel *p = exec->parallel;
+    int64_t elements = 0, whole = trmi_update_bytes(exec->update), slots = trmi_update_slots(exec->update);
+    if (p == NULL || !p->options.shard_optimizer || p->blocks == 0) {
+        return whole;
+    }
+    for (int64_t b = 0; b < p->blocks; b++) {
+        elements += p->mine[b] ? trmi_update_block_offset(exec->update, b + 1) - trmi_update_block_offset(exec->update, b) : 0;
+    }
+    return elements * slots * (int64_t)sizeof(float);
 }
 
 /* "fc" names fc, fc.weight and the slot fc.weight/momentum. */

@@ -130,7 +130,7 @@ void trmi_shard_free_wholes(trm_exec *exec) {
         trmi_free(exec->wholes[i]);
     }
     for (int32_t i = 0; exec->whole_inputs != NULL && i < exec->program->inputs_count; i++) {
-        trmi_free(exec->whole_inputs[i].data);
+        trmi_unmap(exec->whole_inputs[i].data, exec->whole_inputs[i].bytes);
         trmi_free(exec->whole_inputs[i].own);
     }
 }

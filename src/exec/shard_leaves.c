@@ -175,11 +175,12 @@ trm_status trmi_shard_make_inputs(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; exec->whole_inputs != NULL && i < p->inputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->inputs[i]];
         const trmi_shard_leaf *leaf = trmi_shard_leaf_named(p, b->name);
-        void *data = leaf == NULL ? NULL : trmi_alloc((size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype));
+        size_t bytes = leaf == NULL ? 0 : (size_t)trm_shape_count(&leaf->global) * trm_dtype_bytes(b->dtype);
+        void *data = leaf == NULL ? NULL : trmi_map(bytes); /* a batch that is fed goes straight to where kernels read it */
         if (data == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
         }
-        exec->whole_inputs[i] = (trmi_shard_input){.data = data, .leaf = leaf};
+        exec->whole_inputs[i] = (trmi_shard_input){.data = data, .bytes = bytes, .leaf = leaf};
         TRMI_TRY(make_own(exec, &exec->whole_inputs[i], b, err));
     }
     return exec->whole_inputs != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");

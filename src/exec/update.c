@@ -129,11 +129,15 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
 static trm_status create(trmi_update *u, const trmi_update_segment *segments, trm_error *err) {
     size_t n = (size_t)u->segments_count;
     u->segments = trmi_alloc(n * sizeof *u->segments);
-    u->rows = trmi_alloc(n * sizeof *u->rows);
+    bool sparse = false; /* few models look rows up, and what that takes is large */
+    for (size_t i = 0; i < n; i++) {
+        sparse = sparse || segments[i].sparse;
+    }
+    u->rows = sparse ? trmi_alloc(n * sizeof *u->rows) : NULL;
     u->pairs = trmi_alloc(n * sizeof *u->pairs);
     u->segment_gradient = trmi_alloc(n * sizeof *u->segment_gradient);
     u->segment_weight = trmi_alloc(n * sizeof *u->segment_weight);
-    if (u->segments == NULL || u->rows == NULL || u->pairs == NULL || u->segment_gradient == NULL ||
+    if (u->segments == NULL || (sparse && u->rows == NULL) || u->pairs == NULL || u->segment_gradient == NULL ||
         u->segment_weight == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
     }
@@ -183,7 +187,7 @@ void trmi_update_destroy(trmi_update *u) {
         trmi_update_rows_free(&u->rows[i]);
     }
     for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
-        trmi_free(u->pairs[i].copy);
+        trmi_update_product_free(u, i);
     }
     for (int32_t s = 0; s < TRMI_UPDATE_SLOTS_MAX; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
@@ -218,9 +222,26 @@ int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
                ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
                : 0;
 }
+/* A huge page that other ranks' blocks lie in, too, would be taken whole for the sake of the own ones. */
+static void split_pages(trmi_update *u) {
+    enum { EACH = TRMI_HUGE_PAGE_BYTES / sizeof(float) };
+    for (int64_t i = 0, done = 0; i < u->blocks_count; i++) {
+        int64_t begin = trmi_max_i64(done, u->blocks[i].offset / EACH * EACH), end = trmi_round_up(u->blocks[i].offset + u->blocks[i].count, EACH);
+        if (u->mine[i] == 0 && end > begin) {
+            for (int32_t s = 0; s < u->slots_count; s++) {
+                trmi_use_small_pages(u->slots[s] + begin, (size_t)(trmi_min_i64(end, u->count) - begin) * sizeof(float));
+            }
+            done = end;
+        }
+    }
+}
+
 void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context) {
     u->mine = mine;
+    if (mine != NULL) {
+        split_pages(u);
+    }
     u->exchange = exchange;
     u->exchange_context = context;
 }

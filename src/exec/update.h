@@ -79,7 +79,8 @@ int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
 /* Called in every run between measuring and updating: sums[count] of the blocks that are not `mine` are 0
  * and are to be filled in. A failure ends the run before anything has changed. */
 typedef trm_status (*trmi_update_exchange)(void *context, double *sums, int64_t count, trm_error *err);
-/* From now on only blocks with mine[index] != 0 are measured and updated. Both borrowed. */
+/* From now on only blocks with mine[index] != 0 are measured and updated, and of slots that were not used yet only those take
+ * memory. Both borrowed. */
 void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context);
 

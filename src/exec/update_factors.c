@@ -19,10 +19,19 @@ enum { PIECE = 1 << 16, STRETCH = 512 };
 
 static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
 
+static size_t copy_bytes(const trmi_update_segment *s) { return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float); }
+
+/* What is float32 already is not copied: such room is never used. */
 trm_status trmi_update_product_reserve(trmi_update *u, int32_t segment, trm_error *err) {
     const trmi_update_segment *s = &u->segments[segment];
-    u->pairs[segment].copy = trmi_alloc((size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float));
+    u->pairs[segment].copy = trmi_map(copy_bytes(s));
     return u->pairs[segment].copy != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the factors of a gradient");
+}
+
+void trmi_update_product_free(trmi_update *u, int32_t segment) {
+    if (u->pairs[segment].copy != NULL) {
+        trmi_unmap(u->pairs[segment].copy, copy_bytes(&u->segments[segment]));
+    }
 }
 
 void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, const void *right, trm_dtype dtype) {

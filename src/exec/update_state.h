@@ -73,6 +73,7 @@ struct trmi_update {
 
 /* update_factors.c: room for factors of 16 bits. */
 trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm_error *err);
+void trmi_update_product_free(trmi_update *update, int32_t segment);
 /* Sum of squares of the product, from the inner products of the factors' rows: |L^T R|^2 is the sum of
  * (L L^T) * (R R^T). Not finite where an element of the product may not be. */
 double trmi_update_product_squares(const trmi_update *update, int32_t segment);

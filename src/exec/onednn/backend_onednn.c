@@ -163,17 +163,24 @@ static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_e
     return rows[step->op_kind].bind(backend, kernel, err);
 }
 
+/* What this machine has ever measured is more than the tables of a small model's kernels. */
+static void backend_settle(trmi_backend *backend) {
+    trmi_onednn *state = backend->state;
+    if (state->tuning != NULL) {
+        trmi_onednn_trials_done(state);
+    }
+    trmi_tuning_destroy(state->tuning);
+    trmi_tuning_destroy(state->kept);
+    state->tuning = state->kept = NULL;
+}
+
 static void backend_destroy(trmi_backend *backend) {
     if (backend == NULL) {
         return;
     }
     trmi_onednn *state = backend->state;
     if (state != NULL) {
-        if (state->tuning != NULL) {
-            trmi_onednn_trials_done(state);
-        }
-        trmi_tuning_destroy(state->tuning);
-        trmi_tuning_destroy(state->kept);
+        backend_settle(backend);
         trmi_dnnl_destroy(state->dnnl);
     }
     trmi_free(state);
@@ -248,6 +255,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                               .state = state,
                               .bind = backend_bind,
                               .bind_joint = trmi_onednn_bind_joint,
+                              .settle = backend_settle,
                               .destroy = backend_destroy};
     backend->target = (trmi_target){.context = state,
                                     .name = "onednn",

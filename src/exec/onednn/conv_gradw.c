@@ -72,7 +72,7 @@ typedef struct gradw {
     bool streams;                           /* dW is large, and its rows begin where lines do */
     block_sum *blocks;
     int32_t first, last; /* blocks [first, last) are made: all, or those of some rows */
-    int64_t shared_floats, thread_floats, a_floats, b_floats;
+    int64_t shared_floats, thread_floats, a_floats, b_floats, sums_floats;
 } gradw;
 
 typedef struct workspace {
@@ -86,7 +86,7 @@ static workspace workspace_of(const gradw *c, const trmi_scratch *scratch) {
     w.b = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
     w.a = w.b + c->b_floats;
     w.sums = w.a + c->a_floats;
-    w.row = w.sums + TRMI_TILE_K * TRMI_TILE_STRIDE;
+    w.row = w.sums + c->sums_floats;
     float *zeros = w.row + 2 * TRMI_TILE_STRIDE;
     memset(zeros, 0, TRMI_TILE_STRIDE * sizeof *zeros);
     w.zeros = (const uint16_t *)zeros;
@@ -374,14 +374,21 @@ static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block)
     return NULL;
 }
 
-/* Cuts the rows of all groups that see a block into nearly equal chunks. */
-static bool plan_block(gradw *c, int32_t block) {
-    block_sum *sum = &c->blocks[block];
-    int64_t rows = 0, cuts = 0, groups = c->g.groups_count;
-    for (int32_t i = 0; i < groups; i++) {
+/* Of all groups that see a block. */
+static int64_t rows_seen(const gradw *c, int32_t block) {
+    int64_t rows = 0;
+    for (int32_t i = 0; i < c->g.groups_count; i++) {
         rows += use_of(c, i, block) != NULL ? c->g.groups[i].rows : 0;
     }
-    int64_t parts = (rows + CHUNK - 1) / CHUNK;
+    return rows;
+}
+
+static int64_t chunks_of(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
+
+/* Cuts the rows that a block sees into nearly equal chunks. */
+static bool plan_block(gradw *c, int32_t block) {
+    block_sum *sum = &c->blocks[block];
+    int64_t rows = rows_seen(c, block), cuts = 0, groups = c->g.groups_count, parts = chunks_of(rows);
     sum->chunks = trmi_arena_alloc(&c->g.arena, (size_t)(parts + 1) * sizeof *sum->chunks);
     piece *next = trmi_arena_alloc(&c->g.arena, (size_t)(parts + groups) * sizeof *next);
     if (sum->chunks == NULL || next == NULL) {
@@ -431,15 +438,29 @@ static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
     return kept;
 }
 
-/* Rows [begin, end) of dW. */
-static bool plan(gradw *c, int64_t begin, int64_t end) {
+/* What a thread copies of a chunk, and where tasks of several chunks add up: small problems take little, and any rows of one as much. */
+static void plan_room(gradw *c) {
+    int64_t longest = 0, panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
+    bool adds = false, pairs = c->isa->pair > 1;
+    for (int32_t i = 0; i < c->g.blocks_count; i++) {
+        int64_t rows = rows_seen(c, i), chunks = chunks_of(rows);
+        longest = chunks > 0 ? trmi_max_i64(longest, (rows + chunks - 1) / chunks) : longest;
+        adds = adds || chunks != c->splits;
+    }
+    c->a_floats = pairs ? trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK : c->plain_a ? 0 : longest * TRMI_TILE_STRIDE;
+    c->b_floats = pairs ? CHUNK * TRMI_TILE_STRIDE : c->plain_b ? 0 : longest * TRMI_TILE_STRIDE;
+    c->sums_floats = adds ? TRMI_TILE_K * TRMI_TILE_STRIDE : 0;
+    c->thread_floats = trmi_round_up(c->a_floats + c->b_floats + c->sums_floats + 3 * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS), 16);
+}
+
+/* Rows [begin, end) of dW; `splits`: all of them, which may be added up in parts. */
+static bool plan(gradw *c, int64_t begin, int64_t end, bool splits) {
     int64_t most = 0, nr = c->isa->nr, total = trmi_conv_weights_count(&c->problem);
     c->blocks = trmi_arena_alloc(&c->g.arena, (size_t)c->g.blocks_count * sizeof *c->blocks);
     if (c->blocks == NULL) {
         return false;
     }
     int64_t rows = keep_rows(c, begin, end);
-    bool whole = rows * c->problem.o == total;
     for (int32_t i = c->first; i < c->last; i++) {
         if (!plan_block(c, i)) {
             return false;
@@ -449,17 +470,14 @@ static bool plan(gradw *c, int64_t begin, int64_t end) {
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = (c->last - c->first) * c->column_blocks;
-    c->splits = whole ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
+    c->splits = splits ? trmi_max_i64(1, trmi_min_i64((TASKS + blocks - 1) / blocks, most / 2)) : 1;
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
     c->plain_a = c->isa->pair == 1 && c->g.in_type == TRM_FLOAT32 && c->g.pointwise && c->g.in_c <= PLAIN;
     c->direct = c->splits == 1 && c->problem.weights_type == TRM_FLOAT32;
     c->streams = c->direct && rows * c->problem.o * (int64_t)sizeof(float) >= STREAM_BYTES && c->problem.o % nr == 0;
     c->shared_floats = c->direct ? 0 : trmi_round_up(c->splits * total, 16);
-    int64_t panels = (TRMI_TILE_K + c->isa->mr - 1) / c->isa->mr;
-    c->a_floats = trmi_max_i64(panels * TRMI_TILE_COLS, TRMI_TILE_STRIDE) * CHUNK;
-    c->b_floats = CHUNK * TRMI_TILE_STRIDE;
-    c->thread_floats = c->a_floats + c->b_floats + (TRMI_TILE_K + 3) * TRMI_TILE_STRIDE + 2 * (CHUNK + 2 * TRMI_TILE_COLS);
+    plan_room(c);
     return true;
 }
 
@@ -472,7 +490,7 @@ static void gradw_destroy(void *state) {
 }
 
 static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend, const trmi_conv_problem *p,
-                              int64_t begin, int64_t end, void **state, int64_t *scratch, trm_error *err) {
+                              int64_t begin, int64_t end, bool splits, void **state, int64_t *scratch, trm_error *err) {
     gradw *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
@@ -485,7 +503,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend, co
     c->problem = *p;
     c->isa = isa;
     c->threads = backend->threads;
-    if (!plan(c, begin, end)) {
+    if (!plan(c, begin, end, splits)) {
         gradw_destroy(c);
         return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
     }
@@ -498,12 +516,12 @@ static int64_t rows_of(const trmi_conv_problem *p) { return p->kh * p->kw * p->c
 
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
-    return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), state, scratch, err);
+    return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), true, state, scratch, err);
 }
 
 static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
-    return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), state, scratch, err);
+    return create_rows(trmi_gemm_pairs(), backend, p, 0, rows_of(p), true, state, scratch, err);
 }
 
 /* Pairs of pixels. */
@@ -535,5 +553,5 @@ trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *p
                                 const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch, trm_error *err) {
     bool pairs = pairs_can(p) && pairs_guess(p, 1) < gradw_guess(p, 1);
     *algorithm = pairs ? &trmi_conv_gradw_pairs : &trmi_conv_gradw_gemm;
-    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, state, scratch, err);
+    return create_rows(pairs ? trmi_gemm_pairs() : trmi_gemm(), backend, p, begin, end, false, state, scratch, err);
 }
