@@ -48,6 +48,9 @@ static void tell_of_model(const app_context *app, const char *model) {
     if (strncmp(model, "resnet", 6) != 0) {
         tell(app, "stem", "resnets");
     }
+    if (strncmp(model, "resnet", 6) != 0 && app->ranks != NULL) {
+        tell(app, "sync-batch-norm", "models that normalise over batches, the resnets");
+    }
     for (size_t i = 0; clicks && i < sizeof of_images / sizeof of_images[0]; i++) {
         tell(app, of_images[i], "models of images");
     }

@@ -272,6 +272,11 @@ static void first_node(const char *list, char *out, size_t size) {
     out[used] = '\0';
 }
 
+/* Where no count of nodes was passed on: one, if all tasks are on it or the list has one name; otherwise unknown. */
+static bool is_one_node(const trmi_claim *claim, const char *list) {
+    return claim->local_size == claim->size || (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
+}
+
 static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error *err) {
     bool found, set;
     int32_t rank, size, node = 0, job = 0, step = 0;
@@ -292,15 +297,17 @@ static trm_status slurm_step(const trmi_env *env, trmi_claims *claims, trm_error
     INTEGER("SLURM_STEP_NUM_NODES", 1, &set, &claim->nodes);
     INTEGER("SLURM_NODEID", 0, &set, &node);
     INTEGER("SLURM_LOCALID", 0, &set, &claim->local_rank);
-    claim->one_per_node = claim->nodes == size;
-    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE");
+    const char *per_node = trmi_env_text(env, "SLURM_STEP_TASKS_PER_NODE"), *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
     claim->local_size = per_node != NULL ? tasks_on_node(per_node, node) : 0;
     if (claim->local_size <= claim->local_rank) {
         claim->local_size = 0;
     }
+    if (claim->nodes == 0 && is_one_node(claim, nodes)) {
+        claim->nodes = 1;
+    }
+    claim->one_per_node = claim->nodes == size;
     TRMI_TRY(trmi_env_integer(env, "SLURM_JOB_ID", 0, INT32_MAX, &set, &job, err));
     TRMI_TRY(trmi_env_integer(env, "SLURM_STEP_ID", 0, INT32_MAX, &set, &step, err));
-    const char *nodes = trmi_env_text(env, "SLURM_STEP_NODELIST");
     if (nodes != NULL) {
         first_node(nodes, claim->address, sizeof claim->address);
         claim->port = 15000 + (job % 1000) * 20 + (step % 4) * 4;
