@@ -89,8 +89,9 @@ static bool is_telling(const trmi_conv_problem *part, const trmi_conv_problem *w
 /* Out of the caches with it, as it is when a step comes to it again. */
 static void forget(const char *at, int64_t bytes) {
 #if defined(__x86_64__)
-    for (int64_t i = 0; trmi_cpu()->avx512 && i < bytes; i += 64) {
-        __asm__ volatile("clflushopt %0" : : "m"(at[i]) : "memory"); /* every CPU with AVX-512 has it */
+    int64_t lines = trmi_cpu()->avx512 ? trmi_pieces(bytes, 64) : 0; /* every CPU with AVX-512 has the instruction */
+    for (int64_t i = 0; i < lines; i++) {
+        __asm__ volatile("clflushopt %0" : : "m"(at[64 * i]) : "memory");
     }
     __asm__ volatile("mfence" : : : "memory");
 #else
