@@ -498,21 +498,24 @@ static bool plan_tall(gather_conv *c) {
     return true;
 }
 
-/* Into how many cuts of few rows the images go, of which each is multiplied with weights that are packed piece by piece; 0: they
- * are too many. One where there are few rows in all; or few in each group, and no weights that several groups read (data,
- * strided). As many as threads where those are few and have no cache in common: weights that all of them read cost more
- * than packing them in each. */
+/* Into how many cuts the images go, of which each is multiplied with weights that are packed piece by piece; 0: they are packed
+ * once. One where there are few rows in all; or few in each group, and no weights that several groups read (data, strided).
+ * As many as threads where those are few: weights that all of them read may cost more than packing them in each; and panels
+ * may be fewer than threads. */
 static int64_t wide_cuts(const gather_conv *c) {
-    int64_t most = 0, least = INT64_MAX;
+    int64_t most = 0, least = INT64_MAX, each = c->rows / c->threads;
     for (int32_t i = 0; i < c->g.groups_count; i++) {
         most = trmi_max_i64(most, c->g.groups[i].rows);
         least = trmi_min_i64(least, c->g.groups[i].rows);
     }
-    if (c->rows <= WIDE_ROWS || (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count)) {
+    bool few = c->threads <= APART && least >= c->threads * c->isa->mr;
+    if (c->rows <= WIDE_ROWS) {
+        return few && c->panels < c->threads ? c->threads : 1;
+    }
+    if (most <= WIDE_ROWS && c->g.uses_count <= c->g.blocks_count) {
         return 1;
     }
-    bool few = c->threads <= APART && c->rows <= WIDE_ROWS * c->threads && least >= c->threads * c->isa->mr;
-    return few && c->isa->pair == 2 ? c->threads : 0;
+    return few && each <= WIDE_ROWS && c->isa->pair == 2 ? c->threads : 0;
 }
 
 /* Rows of a cut that a block meets, those parts first that are the first of their group; from row `at` of A on. */

@@ -19,6 +19,7 @@
 
 /* 32 channels: the ring of a 112-wide image and the rows it reads stay near L1. */
 enum { CHANNELS = 64, CHANNELS_OF_FEW = 32, FEW_IMAGES = 8, KERNEL_ROWS_MAX = 64 };
+enum { SOON = 2 }; /* rows that are asked for before they are written */
 
 typedef struct pool_state {
     const trmi_memory_kernels *kernels;
@@ -94,6 +95,13 @@ static float *ring_row(const stripe *t, int64_t h) {
     return t->ring + h % t->s->row.kernel_rows * t->s->row.width * t->n;
 }
 
+/* Perhaps the next image's, or past the end, where it does nothing. */
+static void ask_to_write(const char *row, int64_t bytes) {
+    for (int64_t b = 0; b < bytes; b += 64) {
+        __builtin_prefetch(row + b, 1, 3);
+    }
+}
+
 /* Rows below `end` get no more: from the ring to dx; rows that no window touched are zero. */
 static void write_rows(stripe *t, int64_t end) {
     const pool_state *s = t->s;
@@ -104,6 +112,7 @@ static void write_rows(stripe *t, int64_t end) {
             int64_t count = s->row.width * t->n;
             s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count, false,
                                                s->row.half, 0);
+            ask_to_write(t->dx + (t->written + SOON) * count * s->bytes, count * s->bytes);
             continue;
         }
         for (int64_t w = 0; w < s->row.width; w++) {
