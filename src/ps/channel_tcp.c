@@ -31,14 +31,16 @@ enum {
     FRAME_BYTES = 8,
     FIRST_BYTES = 64 << 10,
     BACKLOG = 128,
-    SPARE_BLOCKS = 4,
+    SPARE_BLOCKS = 32,
+    SPARE_BYTES = 32 << 20, /* in all */
     STRANGER_BYTES = 4096
 };
 static const double LOOK_SECONDS = 0.25; /* between looks whether to stop */
 static const double FAREWELL_SECONDS = 2; /* for the last answers of a connection */
 static const uint32_t frame_magic = 0x31535054u; /* "TPS1" */
 
-/* Message memory is kept for the next message: taking it anew costs more than sending it. */
+/* Message memory is kept for the next messages, as many as are under way at once (parts of two batches): taking it anew
+ * costs more than sending it. */
 typedef struct spare {
     uint8_t *data;
     size_t capacity;
@@ -57,7 +59,9 @@ typedef struct tcp_channel {
     trmi_channel base;
     int fd, bell; /* bell -1: waits for the socket */
     pthread_mutex_t send_mutex, spare_mutex; /* send: over the line, too */
-    spare spares[SPARE_BLOCKS];
+    spare spares[SPARE_BLOCKS]; /* the first spare_count */
+    int spare_count;
+    size_t spare_bytes;
     uint8_t frame[FRAME_BYTES];
     size_t frame_have, have, expected, longest;
     spare in;
@@ -66,37 +70,55 @@ typedef struct tcp_channel {
     double moved, silence_seconds; /* when the socket took something, or the line began */
 } tcp_channel;
 
-static spare take_spare(tcp_channel *c, size_t bytes) {
-    spare best = {0};
+/* The smallest of the kept blocks that is large enough; {0} if there is none. */
+static spare find_spare(tcp_channel *c, size_t bytes) {
+    spare found = {0};
+    int best = -1;
     pthread_mutex_lock(&c->spare_mutex);
-    for (int i = 0; i < SPARE_BLOCKS; i++) {
-        if (c->spares[i].capacity >= bytes && c->spares[i].data != NULL) {
-            best = c->spares[i];
-            c->spares[i] = (spare){0};
-            break;
-        }
+    for (int i = 0; i < c->spare_count; i++) {
+        bool fits = c->spares[i].capacity >= bytes;
+        best = fits && (best < 0 || c->spares[i].capacity < c->spares[best].capacity) ? i : best;
+    }
+    if (best >= 0) {
+        found = c->spares[best];
+        c->spares[best] = c->spares[--c->spare_count];
+        c->spare_bytes -= found.capacity;
     }
     pthread_mutex_unlock(&c->spare_mutex);
-    if (best.data == NULL) {
-        best.capacity = bytes + bytes / 4 + 64;
-        best.data = trmi_alloc(best.capacity);
-    }
-    return best;
+    return found;
 }
 
+static spare take_spare(tcp_channel *c, size_t bytes) {
+    spare s = find_spare(c, bytes);
+    if (s.data == NULL) {
+        s.capacity = bytes + bytes / 4 + 64;
+        s.data = trmi_alloc(s.capacity);
+    }
+    return s;
+}
+
+/* Where there is no room for it, or for all of them, the smallest go. */
 static void keep_spare(tcp_channel *c, spare s) {
     pthread_mutex_lock(&c->spare_mutex);
-    int smallest = 0;
-    for (int i = 1; i < SPARE_BLOCKS; i++) {
-        smallest = c->spares[i].capacity < c->spares[smallest].capacity ? i : smallest;
+    while (s.data != NULL && (c->spare_count == SPARE_BLOCKS || c->spare_bytes + s.capacity > SPARE_BYTES)) {
+        int smallest = 0;
+        for (int i = 1; i < c->spare_count; i++) {
+            smallest = c->spares[i].capacity < c->spares[smallest].capacity ? i : smallest;
+        }
+        if (c->spare_count == 0 || s.capacity <= c->spares[smallest].capacity) {
+            trmi_free(s.data);
+            s.data = NULL;
+        } else {
+            c->spare_bytes -= c->spares[smallest].capacity;
+            trmi_free(c->spares[smallest].data);
+            c->spares[smallest] = c->spares[--c->spare_count];
+        }
     }
-    if (s.capacity > c->spares[smallest].capacity) {
-        spare kept = c->spares[smallest];
-        c->spares[smallest] = s;
-        s = kept;
+    if (s.data != NULL) {
+        c->spares[c->spare_count++] = s;
+        c->spare_bytes += s.capacity;
     }
     pthread_mutex_unlock(&c->spare_mutex);
-    trmi_free(s.data);
 }
 
 /* Waits until the socket is ready for `events`. */
@@ -334,7 +356,8 @@ static bool make_place(tcp_channel *c) {
     if (c->in.data != NULL && c->in.capacity >= aim) {
         return true;
     }
-    spare larger = take_spare(c, aim);
+    spare larger = find_spare(c, c->expected + sizeof(tcp_block)); /* what is there anyway may be taken at once */
+    larger = larger.data != NULL ? larger : take_spare(c, aim);
     if (larger.data == NULL) {
         return false;
     }
@@ -402,7 +425,7 @@ static void tcp_destroy(trmi_channel *channel) {
         c->first = b->next;
         trmi_free(b);
     }
-    for (int i = 0; i < SPARE_BLOCKS; i++) {
+    for (int i = 0; i < c->spare_count; i++) {
         trmi_free(c->spares[i].data);
     }
     trmi_free(c->in.data);
