@@ -243,29 +243,6 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     return trm_comm_start(p->comm, &op, &range->request, err);
 }
 
-/* Waits for all that was started, whatever happens; the first error counts. */
-static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
-    trmi_parallel *p = exec->parallel;
-    trm_error later;
-    double begin = trmi_os_now();
-    for (int32_t i = 0; i < p->ranges_count; i++) {
-        trmi_range *range = &p->ranges[i];
-        if (range->request == NULL) {
-            continue;
-        }
-        trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
-        range->request = NULL;
-        status = status == TRM_OK ? ended : status;
-        if (status == TRM_OK) {
-            bool slices = p->options.shard_optimizer;
-            conclude(exec, slices ? trmi_parallel_slice_begin(p, range) : range->begin,
-                     slices ? range->counts[p->rank] : range->count);
-        }
-    }
-    p->exposed_seconds += trmi_os_now() - begin;
-    return status;
-}
-
 /* ---- forward and backward ----------------------------------------------------------------------------------- */
 
 void trmi_lanes_feed(trm_exec *exec, const trm_tensor *to, const void *from) {
@@ -374,7 +351,7 @@ trm_status trmi_lanes_forward_backward(trm_exec *exec, trm_error *err) {
         if (status != TRM_OK) {
             trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
         }
-        TRMI_TRY(finish(exec, status, err));
+        TRMI_TRY(trmi_parallel_finish(exec, status, conclude, err));
         p->valid = true;
     }
     copy_states(exec, true);

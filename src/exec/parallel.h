@@ -155,6 +155,10 @@ trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_err
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Where this rank's slice of a range begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
+/* parallel_run.c: waits for all sums that were started, whatever happens; `status` is how it went before, the first error counts.
+ * `arrived`, if not NULL, is called with what this rank looks at of each range that has come. */
+typedef void trmi_range_arrived(struct trm_exec *exec, int64_t begin, int64_t count);
+trm_status trmi_parallel_finish(struct trm_exec *exec, trm_status status, trmi_range_arrived *arrived, trm_error *err);
 /* Is a parameter's gradient made by all ranks together? */
 bool trmi_joint_makes(const trm_program *program, const trmi_param *param);
 /* Bytes of GRAD that this rank never touches: others' slices of what is made jointly. */

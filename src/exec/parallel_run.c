@@ -26,7 +26,9 @@ static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t cou
     }
 }
 
-static void unpack(const trmi_parallel *p, float *to, int64_t begin, int64_t count) {
+static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
+    const trmi_parallel *p = exec->parallel;
+    float *to = gradients_of(exec);
     bool bf16 = p->options.wire == TRM_BFLOAT16;
 #pragma omp parallel for schedule(static)
     for (int64_t at = begin; at < begin + count; at += CHUNK) {
@@ -62,8 +64,7 @@ static trm_status start_range(trm_exec *exec, trmi_range *range, trm_error *err)
     return trm_comm_start(range->comm, &op, &range->request, err);
 }
 
-/* Waits for all that was started, whatever happens; the first error counts. */
-static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
+trm_status trmi_parallel_finish(trm_exec *exec, trm_status status, trmi_range_arrived *arrived, trm_error *err) {
     trmi_parallel *p = exec->parallel;
     trm_error later;
     double begin = trmi_os_now();
@@ -80,10 +81,10 @@ static trm_status finish(trm_exec *exec, trm_status status, trm_error *err) {
         trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
         range->request = NULL;
         status = status == TRM_OK ? ended : status;
-        if (status == TRM_OK && p->wire != NULL) {
+        if (status == TRM_OK && arrived != NULL) {
             bool slices = p->options.shard_optimizer;
-            unpack(p, gradients_of(exec), slices ? trmi_parallel_slice_begin(p, range) : range->begin,
-                   slices ? range->counts[p->rank] : range->count);
+            arrived(exec, slices ? trmi_parallel_slice_begin(p, range) : range->begin,
+                    slices ? range->counts[p->rank] : range->count);
         }
     }
     p->exposed_seconds += trmi_os_now() - begin;
@@ -186,7 +187,7 @@ trm_status trmi_parallel_forward_backward(trm_exec *exec, trm_error *err) {
     if (status != TRM_OK) {
         trm_comm_abort(p->comm, err); /* the others must not wait for what never comes */
     }
-    TRMI_TRY(finish(exec, status, err));
+    TRMI_TRY(trmi_parallel_finish(exec, status, exec->parallel->wire != NULL ? unpack : NULL, err));
     p->valid = true;
     if (exec->accumulator != NULL) {
         if (last) {
