@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--folder", help="of the job's files; on the disk that is meant")
     args = parser.parse_args()
     args.trireme = os.path.realpath(args.trireme)
-    rate = run(args, 100, 1e6)[0]
+    rate = run(args, 10 * WARM, 1e6)[0] # enough that step lines of several moments come
     steps = WARM + int(args.seconds * rate / 4096)
     calm, calm_seconds, _, _ = run(args, steps, 1e6)
     busy, seconds, saved, size = run(args, steps, args.every)

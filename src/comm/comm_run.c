@@ -96,15 +96,14 @@ static trm_status run_messages(trm_comm *comm, trm_request *request, bool backgr
     }
 }
 
-/* Why there is nothing more to begin, and what it would have been. */
-static trm_status refuse(trm_comm *comm, const trm_request *request, trm_error *err) {
+trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err) {
     char what[112] = "an exchange of messages";
     trm_status status = comm->bootstrap->table->check(comm->bootstrap, err);
     if (request->kind == TRMI_WORK_COLLECTIVE) {
         trmi_op_format(&request->op, what, sizeof what);
     }
     if (status != TRM_OK && err != NULL && strstr(err->message, what) == NULL) {
-        trmi_error_append(err, "; rank %d was to begin %s", comm->group.members[comm->group.rank], what);
+        trmi_error_append(err, "; rank %d has not done %s", comm->group.members[comm->group.rank], what);
     }
     return status;
 }
@@ -112,7 +111,7 @@ static trm_status refuse(trm_comm *comm, const trm_request *request, trm_error *
 trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
                              trm_error *err) {
     if (!trmi_bootstrap_healthy(comm->bootstrap)) {
-        return refuse(comm, request, err);
+        return trmi_comm_refuse(comm, request, err);
     }
     comm->shm->background = background;
     if (request->kind == TRMI_WORK_MESSAGES) {

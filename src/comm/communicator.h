@@ -84,6 +84,8 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
 /* comm_run.c: runs what was resolved, in this thread. */
 trm_status trmi_comm_execute(trm_comm *comm, trm_request *request, bool background,
                              trm_error *err);
+/* Why nothing goes on on a poisoned communicator, and what of `request` is not done. */
+trm_status trmi_comm_refuse(trm_comm *comm, const trm_request *request, trm_error *err);
 /* Moves the messages of one request as far as they go; *moved if any did. Called for all requests of a
  * list, in order, with one `turn`: a message never overtakes an earlier one to or from the same peer.
  * PENDING while some are not done. */
