@@ -5,6 +5,7 @@
 #include "base/memory.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #ifdef __GLIBC__
@@ -444,9 +445,21 @@ int64_t trmi_os_own_bytes(void) {
     return bytes;
 }
 
+#ifdef __GLIBC__
+/* Where another allocator stands in front of the C library's (a sanitizer's, a preloaded one), trimming would only set up a heap that
+ * nobody uses, and whose count of threads is wrong ever after. */
+static bool allocates_by_libc(void) {
+    Dl_info a, b;
+    void *malloc_at = dlsym(RTLD_DEFAULT, "malloc"), *trim_at = dlsym(RTLD_DEFAULT, "malloc_trim");
+    return malloc_at != NULL && trim_at != NULL && dladdr(malloc_at, &a) != 0 && dladdr(trim_at, &b) != 0 && a.dli_fbase == b.dli_fbase;
+}
+#endif
+
 void trmi_os_trim(void) {
 #ifdef __GLIBC__
-    malloc_trim(0);
+    if (allocates_by_libc()) {
+        malloc_trim(0);
+    }
 #endif
 }
 
