@@ -82,11 +82,15 @@ void app_say(const char *format, ...) {
     va_end(args);
 }
 
-void app_blame(const char *format, ...) {
+static void tell(const char *format, va_list args) {
     end_status_line();
+    vfprintf(stderr, format, args);
+}
+
+void app_blame(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    tell(format, args);
     va_end(args);
 }
 
@@ -94,10 +98,9 @@ void app_note(const char *format, ...) {
     if (app_out.quiet || app_out.json || app_out.muted) {
         return;
     }
-    end_status_line();
     va_list args;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    tell(format, args);
     va_end(args);
 }
 

@@ -11,7 +11,7 @@ enum {
     HEAP_OVERHEAD_BYTES = 64,
     MAPPED_BYTES = 1 << 20, /* from here on straight from the system, and straight back */
     PAGE_BYTES = 4096,
-    HUGE_PAGE_BYTES = 2 << 20
+    HUGE_PAGE_BYTES = TRMI_HUGE_PAGE_BYTES
 };
 
 int64_t trmi_account_charge(size_t bytes) {

@@ -383,7 +383,7 @@ static int64_t rows_seen(const gradw *c, int32_t block) {
     return rows;
 }
 
-static int64_t chunks_of(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
+static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
 
 /* Cuts the rows that a block sees into nearly equal chunks. */
 static bool plan_block(gradw *c, int32_t block) {

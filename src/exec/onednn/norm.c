@@ -9,7 +9,7 @@
  * half of the rows; only halves are read by all threads. All depend on the shape alone: the same bits for any number of threads.
  *
  *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
- *      scratch  [ groups: 2 doubles a channel | vectors: 8 floats a channel ] [ per thread: 5 floats a channel ] */
+ *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ] */
 #include "exec/onednn/norm_kernels.h"
 #include "exec/onednn/onednn.h"
 #include "exec/onednn/scratch.h"
@@ -25,7 +25,7 @@
 #include <omp.h>
 #endif
 
-enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 8, PER_THREAD = 5 };
+enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 4, PER_THREAD = 5 };
 enum { HALVES = 2, GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
 enum { CHANNELS = 64 }; /* combined together: the blocks' sums pass by once */
 enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */

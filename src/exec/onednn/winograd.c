@@ -274,15 +274,8 @@ static bool winograd_can(const trmi_conv_problem *p) {
 }
 
 static double winograd_guess(const trmi_conv_problem *p, int threads) {
-    trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p, 4);
-    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = trmi_winograd_work(p, 4) / 170e9;
-    double transforms = tiles * (c + o) * 7 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
-    return (products + transforms) / threads + 15e-6;
+    return trmi_winograd_seconds(p, 4, sizeof(float), 170e9, 7, threads);
 }
-
-static double winograd_all_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
 
 /* Small tiles of pairs: where F(4x4)'s weights are more than caches hold. */
 static bool pairs_can(const trmi_conv_problem *p) {
@@ -291,12 +284,7 @@ static bool pairs_can(const trmi_conv_problem *p) {
 }
 
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p, 2);
-    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = trmi_winograd_work(p, 2) / (160e9 * trmi_onednn_pairs_gain());
-    double transforms = tiles * (c + o) * 4 / 3e9 + c * o * 16 * 2 * 2 / 8e9;
-    return (products + transforms) / threads + 15e-6;
+    return trmi_winograd_seconds(p, 2, sizeof(uint16_t), 160e9 * trmi_onednn_pairs_gain(), 4, threads);
 }
 
 static double pairs_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 2, trmi_onednn_pairs_gain()); }
@@ -360,7 +348,7 @@ static trm_status pairs_create(trmi_onednn *backend, const trmi_conv_problem *p,
 const trmi_conv_algorithm trmi_conv_winograd = {.name = "winograd4x3",
                                                 .can = winograd_can,
                                                 .guess = winograd_guess,
-                                                .work = winograd_all_work,
+                                                .work = trmi_winograd_float_work,
                                                 .create = winograd_create,
                                                 .run = winograd_run,
                                                 .destroy = winograd_destroy};

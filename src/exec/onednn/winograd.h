@@ -34,6 +34,9 @@ bool trmi_winograd_has(int r, int64_t point);
 /* Flops of the products; and of the products, `gain` of which take the time of one, and all transforms. */
 double trmi_winograd_work(const trmi_conv_problem *p, int size);
 double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain);
+double trmi_winograd_float_work(const trmi_conv_problem *p); /* of tiles of 4 in float32 */
+/* A guess: products at `rate` flops/s, `transform` steps a tile's channel, transformed weights of so many bytes an element. */
+double trmi_winograd_seconds(const trmi_conv_problem *p, int size, size_t bytes, double rate, double transform, int threads);
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p, int size);
 /* Outputs of a tile in each dimension. */
 void trmi_winograd_size(const trmi_winograd_tiles *t, int64_t tile, int *ry, int *rx);

@@ -288,15 +288,8 @@ static bool gradw_can(const trmi_conv_problem *p) {
 }
 
 static double gradw_guess(const trmi_conv_problem *p, int threads) {
-    trmi_winograd_tiles t;
-    trmi_winograd_tiles_init(&t, p, 4);
-    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count;
-    double products = trmi_winograd_work(p, 4) / 150e9;
-    double transforms = tiles * (c + o) * 6 / 3e9 + c * o * 36 * 4 * 2 / 8e9;
-    return (products + transforms) / threads + 15e-6;
+    return trmi_winograd_seconds(p, 4, sizeof(float), 150e9, 6, threads);
 }
-
-static double gradw_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
 
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
@@ -345,7 +338,7 @@ static void gradw_destroy(void *state) { trmi_free(state); }
 const trmi_conv_algorithm trmi_conv_winograd_gradw = {.name = "winograd4x3",
                                                       .can = gradw_can,
                                                       .guess = gradw_guess,
-                                                      .work = gradw_work,
+                                                      .work = trmi_winograd_float_work,
                                                       .create = gradw_create,
                                                       .run = gradw_run,
                                                       .destroy = gradw_destroy};

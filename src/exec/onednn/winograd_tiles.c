@@ -174,3 +174,14 @@ double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain)
     }
     return trmi_winograd_work(p, size) / gain + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
 }
+
+double trmi_winograd_float_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
+
+double trmi_winograd_seconds(const trmi_conv_problem *p, int size, size_t bytes, double rate, double transform, int threads) {
+    trmi_winograd_tiles t;
+    trmi_winograd_tiles_init(&t, p, size);
+    double c = (double)p->c, o = (double)p->o, tiles = (double)t.count, points = (double)((size + 2) * (size + 2));
+    double products = trmi_winograd_work(p, size) / rate;
+    double transforms = tiles * (c + o) * transform / 3e9 + c * o * points * (double)bytes * 2 / 8e9;
+    return (products + transforms) / threads + 15e-6;
+}
