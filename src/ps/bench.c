@@ -3,14 +3,18 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "ps/server.h"
 
 enum { WIDTH = 16, DISTANCE = 32, REPEATS_MAX = TRMI_BENCH_REPEATS_MAX };
 /* The yardstick that the figures are meant by: gather and sum, 16 ahead, rows of 64 bytes in a table of 4 GiB. */
 enum { SUM_DISTANCE = 16, LARGE_ROWS = 1 << 20 };
 static const int64_t SUM_BYTES = (int64_t)4 << 30;
+/* Of a server for another process' measures: between looks; without a connection it is over; before the first. */
+static const double LOOK_SECONDS = 0.2, GONE_SECONDS = 5, COME_SECONDS = 600;
 
 enum measure { SUM, PLAIN, READ, UPDATE, IN_TABLE, MEASURES };
 
@@ -233,15 +237,36 @@ done:
     return status;
 }
 
-/* The other end of `connect`, until that has measured. */
+/* Until the other end has measured and says so, or has gone without a word. */
+static trm_status wait_for_measurer(trm_ps_server *server, trm_error *err) {
+    const double begin = trmi_os_now();
+    double here = begin; /* or when it was last */
+    while (trm_ps_server_wait(server, LOOK_SECONDS) != TRM_OK) {
+        int64_t ever;
+        const double now = trmi_os_now();
+        here = trmi_server_connections(server, &ever) > 0 || ever == 0 ? now : here;
+        if (now - here > GONE_SECONDS) {
+            return TRMI_FAIL(err, TRM_PEER, "who came to measure at %s has gone before the end: it says why itself",
+                             trm_ps_server_address(server));
+        }
+        if (ever == 0 && now - begin > COME_SECONDS) {
+            return TRMI_FAIL(err, TRM_TIMEOUT, "nobody has come to measure at %s for %.0f s: run bench ps --connect %s",
+                             trm_ps_server_address(server), COME_SECONDS, trm_ps_server_address(server));
+        }
+    }
+    return TRM_OK;
+}
+
+/* The other end of `connect`. */
 static trm_status bench_listen(const trm_ps_bench_options *options, trm_error *err) {
     trm_ps_server *server;
     trm_ps_server_options o = {
-        .listen = options->listen, .shards = options->shards, .token = options->token};
+        .listen = options->listen, .shards = options->shards == 0 ? 1 : options->shards, .token = options->token};
     TRMI_TRY(trm_ps_server_start(&o, &server, err));
-    trm_status status = trm_ps_server_wait(server, 600);
+    trmi_log(TRM_LOG_INFO, "ps", "waiting at %s for bench ps --connect", trm_ps_server_address(server));
+    trm_status status = wait_for_measurer(server, err);
     trm_ps_server_stop(server);
-    return status == TRM_OK ? TRM_OK : TRMI_FAIL(err, TRM_TIMEOUT, "nobody has measured for 600 s");
+    return status;
 }
 
 trm_status trm_ps_bench(const trm_ps_bench_options *options, trm_ps_bench_report report,

@@ -244,9 +244,11 @@ static trm_status measure_service(service *s, trm_error *err) {
 static trm_status add_distinct(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t number, bool push,
                                trm_error *err) {
     trm_ps_batch_clear(batch);
+    const int64_t begin = number * BATCH % s->rows;
     for (int64_t f = 0; f < FIELDS; f++) {
-        for (int64_t i = 0; i < BATCH; i++) {
-            keys[f * BATCH + i] = (uint64_t)((i + number * BATCH) % s->rows);
+        for (int64_t i = 0; i < BATCH; i++) { /* of s->rows >= BATCH; no division, its time would be counted */
+            int64_t row = begin + i;
+            keys[f * BATCH + i] = (uint64_t)(row < s->rows ? row : row - s->rows);
         }
         TRMI_TRY(trm_ps_batch_add(batch, s->tables[f], keys + f * BATCH, BATCH, push ? NULL : s->out + f * BATCH * WIDTH,
                                   push ? s->gradients + f * BATCH * WIDTH : NULL, err));

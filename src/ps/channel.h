@@ -12,6 +12,8 @@
 
 #include "trireme/base.h"
 
+#include <string.h>
+
 enum { TRMI_PEER_NAME_BYTES = 80, TRMI_MESSAGE_BYTES_MAX = 1 << 30 };
 
 typedef struct trmi_message {
@@ -44,6 +46,8 @@ typedef struct trmi_channel_table {
     void (*shut)(trmi_channel *channel);
     /* Frees; no other call may be under way. */
     void (*destroy)(trmi_channel *channel);
+    /* A client's end: a whole message from where it lies, without a copy. NULL = see trmi_channel_send. */
+    trm_status (*send)(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds, trm_error *err);
 } trmi_channel_table;
 
 /* Implementations embed this as their first member. */
@@ -51,6 +55,22 @@ struct trmi_channel {
     const trmi_channel_table *table;
     char peer[TRMI_PEER_NAME_BYTES]; /* "server 1 (10.0.0.2:4000)": errors name it */
 };
+
+/* A client sends what it keeps: by the channel's send, or reserve, copy, commit.   errors  as these   thread as reserve */
+static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds,
+                                           trm_error *err) {
+    const trmi_channel_table *t = channel->table;
+    trmi_message m;
+    if (t->send != NULL) {
+        return t->send(channel, data, bytes, timeout_seconds, err);
+    }
+    trm_status status = t->reserve(channel, bytes, timeout_seconds, &m, err);
+    if (status == TRM_OK) {
+        memcpy(m.data, data, bytes);
+        status = t->commit(channel, &m, timeout_seconds, err);
+    }
+    return status;
+}
 
 /* Two ends in one process, with rings of `ring_bytes` (a power of two; messages up to half of it).
  *   errors  NOMEM */

@@ -285,7 +285,7 @@ static void ring_destroy(trmi_channel *channel) {
 }
 
 static const trmi_channel_table ring_table = {"ring",       ring_reserve, ring_commit, ring_receive,
-                                              ring_release, ring_shut,    ring_destroy};
+                                              ring_release, ring_shut,    ring_destroy, NULL};
 
 static ring_channel *new_end(const char *peer) {
     ring_channel *c = trmi_alloc(sizeof *c);

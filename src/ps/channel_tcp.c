@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -46,14 +47,26 @@ typedef struct spare {
     size_t capacity;
 } spare;
 
-/* Before a message, with its frame. */
-typedef struct tcp_block {
-    size_t capacity, bytes, sent; /* bytes, sent: of frame and message */
-    struct tcp_block *next;
-    uint8_t pad[64 - 4 * sizeof(size_t) - FRAME_BYTES];
+/* A message on its way: its frame, and what follows that. */
+typedef struct outgoing {
     uint32_t frame[2];
+    const uint8_t *data;
+    size_t bytes, sent; /* of both */
+} outgoing;
+_Static_assert(sizeof(((outgoing *)0)->frame) == FRAME_BYTES, "a frame is two words");
+
+static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
+    return (outgoing){{frame_magic, (uint32_t)bytes}, data, FRAME_BYTES + bytes, 0};
+}
+
+/* Before a message. */
+typedef struct tcp_block {
+    size_t capacity;
+    struct tcp_block *next;
+    outgoing out;
+    uint8_t pad[64 - 2 * sizeof(size_t) - sizeof(outgoing)];
 } tcp_block;
-_Static_assert(sizeof(tcp_block) == 64, "a message lies on a line, its frame right before it");
+_Static_assert(sizeof(tcp_block) == 64, "a message lies on a line");
 
 typedef struct tcp_channel {
     trmi_channel base;
@@ -164,14 +177,18 @@ static void let_go(tcp_channel *c, size_t bytes) {
     }
 }
 
+static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_error *err) {
+    return bytes <= TRMI_MESSAGE_BYTES_MAX
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes, channel->peer,
+                           TRMI_MESSAGE_BYTES_MAX);
+}
+
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
     (void)timeout_seconds;
-    if (bytes > TRMI_MESSAGE_BYTES_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "a message of %zu bytes to %s: at most %d", bytes,
-                         channel->peer, TRMI_MESSAGE_BYTES_MAX);
-    }
+    TRMI_TRY(fits_message(channel, bytes, err));
     if (!hold(c, bytes)) {
         return TRMI_FAIL(err, TRM_TIMEOUT, "%s has not taken the %zu bytes that wait for it", channel->peer, c->held);
     }
@@ -181,7 +198,7 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
     }
     tcp_block *b = (tcp_block *)(void *)s.data;
-    *b = (tcp_block){.capacity = s.capacity, .bytes = bytes};
+    *b = (tcp_block){.capacity = s.capacity, .out = outgoing_of(s.data + sizeof *b, bytes)};
     *out = (trmi_message){.data = s.data + sizeof *b, .bytes = bytes, .block = b};
     return TRM_OK;
 }
@@ -192,27 +209,38 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
     *message = (trmi_message){0};
 }
 
-/* As much of a block as the socket takes. TRM_PENDING: it takes no more now. */
-static trm_status send_some(tcp_channel *c, tcp_block *b, trm_error *err) {
-    while (b->sent < b->bytes) {
-        ssize_t sent = send(c->fd, (const char *)b->frame + b->sent, b->bytes - b->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+/* As much of it as the socket takes. TRM_PENDING: it takes no more now. */
+static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
+    while (o->sent < o->bytes) {
+        const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0, data = o->sent + frame - FRAME_BYTES;
+        struct iovec parts[2] = {{(char *)o->frame + FRAME_BYTES - frame, frame},
+                                 {(void *)(uintptr_t)(o->data + data), o->bytes - FRAME_BYTES - data}};
+        struct msghdr message = {.msg_iov = parts + (frame == 0), .msg_iovlen = frame == 0 ? 1 : 2};
+        ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             return TRM_PENDING;
         }
         if (sent < 0 && errno != EINTR) {
             return TRMI_FAIL(err, TRM_PEER, "%s is gone: %s", c->base.peer, strerror(errno));
         }
-        b->sent += sent > 0 ? (size_t)sent : 0;
+        o->sent += sent > 0 ? (size_t)sent : 0;
     }
     return TRM_OK;
 }
 
-static trm_status send_all(tcp_channel *c, tcp_block *b, double timeout_seconds, trm_error *err) {
+/* A client's: waits until the socket has taken all. After an error nothing sensible can follow: half a frame may be out. */
+static trm_status send_all(tcp_channel *c, outgoing *o, double timeout_seconds, trm_error *err) {
     double deadline = trmi_os_now() + timeout_seconds;
     trm_status status;
-    while ((status = send_some(c, b, err)) == TRM_PENDING) {
-        TRMI_TRY(wait_ready(c, POLLOUT, deadline, timeout_seconds, err));
+    pthread_mutex_lock(&c->send_mutex);
+    do {
+        status = send_some(c, o, err);
+    } while (status == TRM_PENDING &&
+             (status = wait_ready(c, POLLOUT, deadline, timeout_seconds, err)) == TRM_OK);
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
     }
+    pthread_mutex_unlock(&c->send_mutex);
     return status;
 }
 
@@ -220,9 +248,9 @@ static trm_status send_all(tcp_channel *c, tcp_block *b, double timeout_seconds,
 static trm_status send_line(tcp_channel *c, trm_error *err) {
     while (c->first != NULL) {
         tcp_block *b = c->first;
-        size_t before = b->sent;
-        trm_status status = send_some(c, b, err);
-        c->moved = b->sent > before ? trmi_os_now() : c->moved;
+        size_t before = b->out.sent;
+        trm_status status = send_some(c, &b->out, err);
+        c->moved = b->out.sent > before ? trmi_os_now() : c->moved;
         if (status == TRM_PENDING) {
             double silent = trmi_os_now() - c->moved;
             if (silent <= c->silence_seconds) {
@@ -234,7 +262,7 @@ static trm_status send_line(tcp_channel *c, trm_error *err) {
         TRMI_TRY(status);
         c->first = b->next;
         c->last = c->first == NULL ? &c->first : c->last;
-        c->held -= b->bytes - FRAME_BYTES;
+        c->held -= b->out.bytes - FRAME_BYTES;
         keep_spare(c, (spare){(uint8_t *)b, b->capacity});
     }
     return TRM_OK;
@@ -253,32 +281,41 @@ static trm_status join_line(tcp_channel *c, tcp_block *b, trm_error *err) {
     return TRM_OK;
 }
 
+static trm_status send_in_line(tcp_channel *c, tcp_block *b, trm_error *err) {
+    pthread_mutex_lock(&c->send_mutex);
+    trm_status status = join_line(c, b, err);
+    if (status != TRM_OK) {
+        shutdown(c->fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&c->send_mutex);
+    return status;
+}
+
 static trm_status tcp_commit(trmi_channel *channel, trmi_message *message, double timeout_seconds,
                              trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
     tcp_block *b = message->block;
     trm_status status = TRM_OK;
-    bool waits = c->bell < 0;
-    let_go(c, b->bytes - message->bytes);
+    let_go(c, b->out.bytes - FRAME_BYTES - message->bytes);
+    b->out = outgoing_of(message->data, message->bytes);
     if (message->bytes == 0) {
         tcp_release(channel, message);
-        return TRM_OK;
-    }
-    b->frame[0] = frame_magic;
-    b->frame[1] = (uint32_t)message->bytes;
-    b->bytes = FRAME_BYTES + message->bytes;
-    pthread_mutex_lock(&c->send_mutex);
-    status = waits ? send_all(c, b, timeout_seconds, err) : join_line(c, b, err);
-    if (status != TRM_OK) {
-        /* Half a frame may be out: nothing sensible can follow it. */
-        shutdown(c->fd, SHUT_RDWR);
-    }
-    pthread_mutex_unlock(&c->send_mutex);
-    if (waits) {
+    } else if (c->bell < 0) {
+        status = send_all(c, &b->out, timeout_seconds, err);
         tcp_release(channel, message);
+    } else {
+        status = send_in_line(c, b, err);
     }
     *message = (trmi_message){0};
     return status;
+}
+
+static trm_status tcp_send(trmi_channel *channel, const uint8_t *data, size_t bytes, double timeout_seconds, trm_error *err) {
+    tcp_channel *c = (tcp_channel *)channel;
+    TRMI_ASSERT(c->bell < 0); /* a line would need memory of its own */
+    TRMI_TRY(fits_message(channel, bytes, err));
+    outgoing o = outgoing_of(data, bytes);
+    return send_all(c, &o, timeout_seconds, err);
 }
 
 static trm_status send_waiting(tcp_channel *c, bool *line, trm_error *err) {
@@ -435,7 +472,7 @@ static void tcp_destroy(trmi_channel *channel) {
 }
 
 static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commit, tcp_receive,
-                                             tcp_release, tcp_shut,    tcp_destroy};
+                                             tcp_release, tcp_shut,    tcp_destroy, tcp_send};
 
 void trmi_tcp_trust(trmi_channel *tcp) {
     if (tcp->table == &tcp_table) {

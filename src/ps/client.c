@@ -164,13 +164,8 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_peer *peer, bool join
 
 static trm_status send_now(trm_ps_client *client, trmi_peer *peer, const uint8_t *data,
                            size_t bytes, double deadline, trm_error *err) {
-    trmi_message m;
-    trmi_channel *c = peer->channel;
-    double timeout = deadline - trmi_os_now();
-    TRMI_TRY(c->table->reserve(c, bytes, timeout, &m, err));
-    memcpy(m.data, data, bytes);
     client->stats.bytes_sent += (int64_t)bytes;
-    return c->table->commit(c, &m, timeout, err);
+    return trmi_channel_send(peer->channel, data, bytes, deadline - trmi_os_now(), err);
 }
 
 /* An order as it travels; NULL: no memory.   owns  caller */

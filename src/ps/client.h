@@ -61,6 +61,8 @@ typedef struct trmi_slice {
     /* of the first one of a table: its distinct keys, and what they are wanted for, if that is the same for all */
     int64_t unique_first, unique_end;
     uint32_t wanted;
+    int64_t section;   /* of the last arrangement, if that is in order; -1 = not in it */
+    uintptr_t row_zero; /* of every slice, as trmi_batch_locate leaves it: row u lies u rows from here; 0 = see row_of */
 } trmi_slice;
 
 enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4, TRMI_WANT_DIFFER = 8 };
@@ -69,7 +71,6 @@ typedef struct trmi_unique {
     uint64_t key;
     uint32_t table, shard; /* shard of the job */
     uint32_t wanted;       /* TRMI_WANT_ and TRMI_CACHED */
-    uint32_t touched;      /* while gradients are summed */
 } trmi_unique;
 
 /* What the search for distinct keys works in. */
@@ -105,13 +106,15 @@ struct trm_ps_batch {
     trm_ps_client *client;
     trmi_slice *slices;
     int64_t slice_count, slice_capacity, lookups;
-    trmi_unique *uniques;
     uint64_t *distinct; /* [uniques] their keys */
     uint32_t *inverse;  /* [lookups] */
+    trmi_unique *uniques; /* [uniques] if described: where one shard has all and nobody asks key by key, they are not */
+    bool described;
+    uint64_t *touched; /* a bit for each unique, while gradients are summed */
     trmi_unique_scratch unique;
     uint8_t **row_of;   /* [uniques] where its row is, in an answer, or its sum of gradients, in a push */
     float *sums;
-    int64_t unique_count, unique_capacity, distinct_capacity, inverse_capacity, row_capacity, sum_capacity;
+    int64_t unique_count, unique_capacity, distinct_capacity, inverse_capacity, row_capacity, sum_capacity, touched_capacity;
     uint8_t *hot; /* copies of cached rows: the cache may give their place away before they are wanted */
     int64_t hot_bytes, hot_capacity;
     bool cut;     /* into parts; no more slices */
@@ -231,6 +234,8 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
 trm_status trmi_batch_cut(trm_ps_batch *batch, trm_error *err);
 /* Numbers the distinct keys of the next part. */
 void trmi_batch_number_part(trm_ps_batch *batch);
+/* Fills batch->uniques for all keys that have numbers, and from then on. */
+void trmi_batch_describe(trm_ps_batch *batch);
 /* Both, for all parts. */
 trm_status trmi_batch_deduplicate(trm_ps_batch *batch, trm_error *err);
 
@@ -242,14 +247,19 @@ trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t
 /* The same as a counting sort, always: what the above is compared with. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end,
                                        uint32_t mask, uint32_t match, trm_error *err);
-/* batch->row_of[u] = address of the row of each unique that was arranged, of `element` bytes a number: in its section's
- * values or, with `base`, where all sections' rows lie one after the other from there on.   errors  NOMEM */
+/* Where the row of each unique that was arranged is, of `element` bytes a number: in its section's values or, with `base`,
+ * where all sections' rows lie one after the other from there on. batch->row_of[u] has its address, or its slices' row_zero
+ * says where to count from.   errors  NOMEM */
 trm_status trmi_batch_locate(trm_ps_batch *batch, const trmi_arrangement *from, int64_t first, int64_t end,
                              size_t element, uint8_t *base, trm_error *err);
 /* Writes sections and keys as a message of header->kind; the sections' values then point into it.   errors  NOMEM */
 trm_status trmi_batch_encode(const trm_ps_client *client, const trmi_ps_header *header, trmi_ps_section *sections,
                              uint8_t *data, trm_error *err);
 void trmi_batch_release(trm_ps_batch *batch);
+/* Where a row is, of `row` bytes. */
+static inline uint8_t *trmi_batch_row(const trm_ps_batch *b, const trmi_slice *slice, size_t row, uint32_t unique) {
+    return slice->row_zero != 0 ? (uint8_t *)(slice->row_zero + unique * row) : b->row_of[unique];
+}
 /* Gives the answers to a part back to their channels. */
 void trmi_part_release(trm_ps_client *client, trmi_part *part);
 

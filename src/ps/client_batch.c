@@ -81,6 +81,7 @@ void trm_ps_batch_destroy(trm_ps_batch *b) {
     free(b->unique.last_of);
     free((void *)b->row_of);
     free(b->sums);
+    free(b->touched);
     free(b->hot);
     trmi_free(b);
 }
@@ -133,7 +134,7 @@ static trm_status reserve_arrangement(const trm_ps_client *c, trmi_arrangement *
 
 /* One shard has all: every table is a section, its keys lie where they were numbered. False where wishes differ from key
  * to key. */
-static bool arrange_in_order(const trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
+static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first, int64_t end) {
     const trm_ps_client *c = b->client;
     uint32_t sections = 0;
     a->count = 0;
@@ -141,15 +142,17 @@ static bool arrange_in_order(const trm_ps_batch *b, trmi_arrangement *a, int64_t
         return false;
     }
     for (int64_t s = 0; s < b->slice_count; s++) {
-        const trmi_slice *slice = &b->slices[s];
+        trmi_slice *slice = &b->slices[s];
         const int64_t count = slice->unique_end - slice->unique_first;
-        if (!slice->is_first || count == 0 || slice->unique_first < first || slice->unique_end > end) {
+        if (!slice->is_first || slice->unique_first < first || slice->unique_end > end) {
             continue;
         }
+        slice->section = -1;
         if (slice->wanted == TRMI_WANT_DIFFER) {
             return false;
         }
-        if ((slice->wanted & a->mask) == a->match) {
+        if (count > 0 && (slice->wanted & a->mask) == a->match) {
+            slice->section = sections;
             a->sections[sections++] = (trmi_ps_section){
                 .table = (uint32_t)slice->table, .count = count, .keys = b->distinct + slice->unique_first};
             a->count += count;
@@ -174,6 +177,9 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     const trm_ps_client *c = b->client;
     size_t tables = c->table_count, groups = (size_t)c->shards * c->servers * tables;
     TRMI_TRY(reserve_arrangement(c, a, err));
+    if (!b->described) {
+        trmi_batch_describe(b);
+    }
     uint32_t *start = trmi_alloc((groups + 1) * sizeof *start);
     if (start == NULL ||
         !trmi_grow((void **)&a->keys, &a->key_capacity, end - first, sizeof *a->keys) ||
@@ -218,27 +224,51 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     return TRM_OK;
 }
 
+/* What is arranged in order needs no address a row. */
+static void locate_in_order(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end, size_t element,
+                            uint8_t *base) {
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        if (!slice->is_first || slice->section < 0 || slice->unique_first < first || slice->unique_end > end) {
+            continue;
+        }
+        const size_t row = (size_t)b->client->widths[slice->table] * element;
+        uint8_t *at = base != NULL ? base : a->sections[slice->section].values;
+        for (int64_t i = s; i >= 0; i = b->slices[i].next) {
+            b->slices[i].row_zero = (uintptr_t)at - (uintptr_t)slice->unique_first * row;
+        }
+        base = base != NULL ? base + (size_t)(slice->unique_end - slice->unique_first) * row : NULL;
+    }
+}
+
 trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t first, int64_t end, size_t element,
                              uint8_t *base, trm_error *err) {
     const trm_ps_client *c = b->client;
-    uint8_t **by_place = a->in_order ? NULL : trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
-    if (!a->in_order && by_place == NULL) {
+    if (a->in_order) {
+        locate_in_order(b, a, first, end, element, base);
+        return TRM_OK;
+    }
+    uint8_t **by_place = trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
+    if (by_place == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
     }
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
         const size_t row = (size_t)c->widths[s->table] * element;
         uint8_t *at = base != NULL ? base : s->values;
-        uint8_t **out = a->in_order ? b->row_of + (s->keys - b->distinct) : by_place + (s->keys - a->keys);
+        uint8_t **out = by_place + (s->keys - a->keys);
         for (int64_t k = 0; k < s->count; k++) {
             out[k] = at + (size_t)k * row;
         }
         base = base != NULL ? base + (size_t)s->count * row : NULL;
     }
-    for (int64_t u = first; !a->in_order && u < end; u++) {
+    for (int64_t u = first; u < end; u++) {
         if ((b->uniques[u].wanted & a->mask) == a->match) {
             b->row_of[u] = by_place[a->place[u - first]];
         }
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        b->slices[s].row_zero = 0;
     }
     trmi_free((void *)by_place);
     return TRM_OK;

@@ -19,6 +19,9 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
     if (!trmi_client_has_cache(c)) {
         return TRM_OK;
     }
+    if (!b->described) { /* this part's keys: the cache is new */
+        trmi_batch_describe(b);
+    }
     for (int64_t u = part->first; u < part->end; u++) {
         trmi_unique *x = &b->uniques[u];
         const uint8_t *row = (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
@@ -42,7 +45,7 @@ static trm_status look_in_cache(trm_ps_batch *b, const trmi_part *part, trm_erro
 
 static void fill_cache(trm_ps_batch *b, const trmi_part *part) {
     trm_ps_client *c = b->client;
-    const bool keeps = trmi_client_has_cache(c) && !b->outside;
+    const bool keeps = trmi_client_has_cache(c) && !b->outside && !part->pull.in_order;
     for (int64_t u = part->first; keeps && u < part->end; u++) {
         const trmi_unique *x = &b->uniques[u];
         if ((x->wanted & (TRMI_WANT_PULL | TRMI_CACHED)) == TRMI_WANT_PULL && c->caches[x->table] != NULL) {
@@ -303,22 +306,24 @@ enum { ROWS_AHEAD = 12 };
 
 /* Rows as they are. Inlined with a width that is known, a row is a few moves. */
 static inline void copy_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
+    const size_t row = (size_t)width * sizeof(float);
     for (int64_t i = 0; i < slice->count; i++) {
         if (i + ROWS_AHEAD < slice->count) {
-            __builtin_prefetch(b->row_of[inverse[i + ROWS_AHEAD]]);
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + ROWS_AHEAD]));
         }
-        memcpy(slice->rows + i * width, b->row_of[inverse[i]], (size_t)width * sizeof(float));
+        memcpy(slice->rows + i * width, trmi_batch_row(b, slice, row, inverse[i]), row);
     }
 }
 
 static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const uint32_t *inverse, int32_t width) {
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
     trm_dtype wire = b->client->options.wire;
+    const size_t row = (size_t)width * trm_dtype_bytes(wire);
     for (int64_t i = 0; i < slice->count; i++) {
         if (i + ROWS_AHEAD < slice->count) {
-            __builtin_prefetch(b->row_of[inverse[i + ROWS_AHEAD]]);
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + ROWS_AHEAD]));
         }
-        kernels->load[wire](b->row_of[inverse[i]], width, slice->rows + i * width);
+        kernels->load[wire](trmi_batch_row(b, slice, row, inverse[i]), width, slice->rows + i * width);
     }
 }
 

@@ -29,31 +29,46 @@ static trmi_pending *take_pending(trmi_peer *peer, size_t bytes, trm_error *err)
     return NULL;
 }
 
-/* Adds up the gradients of equal keys, each unique's at its place. */
-static void sum_gradients(trm_ps_batch *b) {
+/* True the first time that a unique is met. */
+static inline bool touches(trm_ps_batch *b, uint32_t unique) {
+    const uint64_t bit = (uint64_t)1 << unique % 64;
+    bool first = (b->touched[unique / 64] & bit) == 0;
+    b->touched[unique / 64] |= bit;
+    return first;
+}
+
+/* Adds up the gradients of equal keys, each unique's at its place. Inlined with a width that is known, a row is a few moves. */
+static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t width) {
     enum { AHEAD = 12 };
-    const trm_ps_client *c = b->client;
     const trmi_apply_kernels *kernels = trmi_apply_kernels_here();
-    const uint32_t *inverse = b->inverse;
-    for (int64_t u = 0; u < b->unique_count; u++) {
-        b->uniques[u].touched = 0;
+    const uint32_t *inverse = b->inverse + slice->first;
+    const size_t row = (size_t)width * sizeof(float);
+    for (int64_t i = 0; i < slice->count; i++) {
+        if (i + AHEAD < slice->count) {
+            __builtin_prefetch(trmi_batch_row(b, slice, row, inverse[i + AHEAD]), 1);
+        }
+        const float *g = slice->gradients + i * width;
+        float *sum = (float *)(void *)trmi_batch_row(b, slice, row, inverse[i]);
+        if (touches(b, inverse[i])) {
+            memcpy(sum, g, row);
+        } else {
+            kernels->add_scaled(sum, g, 1, width);
+        }
     }
-    for (int64_t s = 0; s < b->slice_count; s++, inverse += b->slices[s - 1].count) {
+}
+
+static void sum_gradients(trm_ps_batch *b) {
+    memset(b->touched, 0, (size_t)(b->unique_count / 64 + 1) * sizeof *b->touched);
+    for (int64_t s = 0; s < b->slice_count; s++) {
         const trmi_slice *slice = &b->slices[s];
-        int32_t width = c->widths[slice->table];
-        for (int64_t i = 0; slice->gradients != NULL && i < slice->count; i++) {
-            if (i + AHEAD < slice->count) {
-                __builtin_prefetch(b->row_of[inverse[i + AHEAD]], 1);
-            }
-            uint32_t u = inverse[i];
-            const float *g = slice->gradients + i * width;
-            float *sum = (float *)(void *)b->row_of[u];
-            if (b->uniques[u].touched == 0) {
-                b->uniques[u].touched = 1;
-                memcpy(sum, g, (size_t)width * sizeof *g);
-            } else {
-                kernels->add_scaled(sum, g, 1, width);
-            }
+        const int32_t width = b->client->widths[slice->table];
+        if (slice->gradients == NULL) {
+            continue;
+        }
+        if (width == 16) {
+            sum_slice(b, slice, 16);
+        } else {
+            sum_slice(b, slice, width);
         }
     }
 }

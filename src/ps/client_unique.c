@@ -102,25 +102,20 @@ static const trmi_unique_kernels *kernels_for(uint64_t mask) {
 #endif
 }
 
-/* What each slice wants of its keys, and where they are. */
-static void describe(trm_ps_batch *b, const uint64_t *keys, uint32_t table, uint32_t first, uint32_t end,
-                     uint32_t wanted) {
-    const trm_ps_client *c = b->client;
-    const uint32_t shards = c->shards * c->servers;
-    const trm_placement *placement = &c->tables[table].placement;
-    const bool hashed = placement->kind == TRM_PLACE_BY_HASH;
-    for (uint32_t u = first; u < end; u++) {
-        uint64_t key = keys[u - first];
-        uint32_t shard = shards == 1 ? 0
-                         : hashed    ? trmi_shard_of_key(key, shards)
-                                     : trmi_shard_of_row(placement, key, c->servers, c->shards);
-        b->uniques[u] = (trmi_unique){.key = key, .table = table, .shard = shard, .wanted = wanted};
-    }
-}
-
 static uint32_t wanted_of(const trmi_slice *slice) {
     return (slice->rows != NULL ? TRMI_WANT_PULL : 0u) |
            (slice->gradients != NULL ? TRMI_WANT_PUSH : 0u);
+}
+
+/* What all slices of a table want of their keys; TRMI_WANT_DIFFER if not the same. */
+static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
+    const uint32_t wanted = wanted_of(&b->slices[first]);
+    for (int64_t s = first; s >= 0; s = b->slices[s].next) {
+        if (wanted_of(&b->slices[s]) != wanted) {
+            return TRMI_WANT_DIFFER;
+        }
+    }
+    return wanted;
 }
 
 static bool reserve(trm_ps_batch *b) {
@@ -133,6 +128,7 @@ static bool reserve(trm_ps_batch *b) {
            trmi_grow((void **)&b->distinct, &b->distinct_capacity, room, sizeof *b->distinct) &&
            trmi_grow((void **)&b->inverse, &b->inverse_capacity, room, sizeof *b->inverse) &&
            trmi_grow((void **)&b->row_of, &b->row_capacity, room, sizeof *b->row_of) &&
+           trmi_grow((void **)&b->touched, &b->touched_capacity, room / 64 + 1, sizeof *b->touched) &&
            trmi_grow((void **)&s->keys, &s->key_capacity, room, sizeof *s->keys) &&
            trmi_grow((void **)&s->map, &s->map_capacity, places, sizeof *s->map) &&
            trmi_grow((void **)&s->inverse, &s->inverse_capacity, room, sizeof *s->inverse) &&
@@ -159,6 +155,9 @@ static void chain(trm_ps_batch *b) {
         }
         last_of[slice->table] = (uint32_t)s;
     }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        b->slices[s].wanted = b->slices[s].is_first ? wanted_of_table(b, s) : 0;
+    }
 }
 
 /* Where a table has several slices, their keys go one after the other. */
@@ -172,29 +171,14 @@ static void collect(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
     }
 }
 
-/* And the numbers back to the slices; what not all of them want, is noted key by key. */
+/* And the numbers back to the slices. */
 static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
     const uint32_t *from = g->inverse;
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
         const trmi_slice *slice = &b->slices[s];
-        uint32_t wanted = wanted_of(slice);
         memcpy(b->inverse + slice->first, from, (size_t)slice->count * sizeof *from);
-        for (int64_t i = 0; i < slice->count; i++) {
-            b->uniques[from[i]].wanted |= wanted;
-        }
         from += slice->count;
     }
-}
-
-/* What all slices of a table want of their keys; TRMI_WANT_DIFFER if not the same. */
-static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
-    const uint32_t wanted = wanted_of(&b->slices[first]);
-    for (int64_t s = first; s >= 0; s = b->slices[s].next) {
-        if (wanted_of(&b->slices[s]) != wanted) {
-            return TRMI_WANT_DIFFER;
-        }
-    }
-    return wanted;
 }
 
 /* Numbers the keys of the table whose first slice this is, from `next` on; returns the next number. */
@@ -225,12 +209,51 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
     uint32_t end = next + kernels->number(&g, next);
     slice->unique_first = next;
     slice->unique_end = end;
-    slice->wanted = wanted_of_table(b, first);
-    describe(b, g.distinct, (uint32_t)slice->table, next, end, alone ? slice->wanted : 0);
     if (!alone) {
         give_back(b, first, &g);
     }
     return end;
+}
+
+/* ---- what is wanted of whom ------------------------------------------------------------------ */
+
+static void describe_table(trm_ps_batch *b, int64_t first) {
+    const trm_ps_client *c = b->client;
+    const trmi_slice *slice = &b->slices[first];
+    const uint32_t shards = c->shards * c->servers, table = (uint32_t)slice->table;
+    const trm_placement *placement = &c->tables[table].placement;
+    const bool hashed = placement->kind == TRM_PLACE_BY_HASH, differ = slice->wanted == TRMI_WANT_DIFFER;
+    for (int64_t u = slice->unique_first; u < slice->unique_end; u++) {
+        uint64_t key = b->distinct[u];
+        uint32_t shard = shards == 1 ? 0
+                         : hashed    ? trmi_shard_of_key(key, shards)
+                                     : trmi_shard_of_row(placement, key, c->servers, c->shards);
+        b->uniques[u] = (trmi_unique){.key = key, .table = table, .shard = shard, .wanted = differ ? 0 : slice->wanted};
+    }
+    for (int64_t s = first; differ && s >= 0; s = b->slices[s].next) {
+        const uint32_t wanted = wanted_of(&b->slices[s]), *inverse = b->inverse + b->slices[s].first;
+        for (int64_t i = 0; i < b->slices[s].count; i++) {
+            b->uniques[inverse[i]].wanted |= wanted;
+        }
+    }
+}
+
+void trmi_batch_describe(trm_ps_batch *b) {
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        if (b->slices[s].is_first && b->slices[s].part < b->numbered) {
+            describe_table(b, s);
+        }
+    }
+    b->described = true;
+}
+
+/* Nobody asks key by key: one shard has all of them, and what is wanted of them is the same for a table. */
+static bool goes_by_tables(const trm_ps_batch *b) {
+    bool alike = b->client->shards * b->client->servers == 1 && !trmi_client_has_cache(b->client);
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        alike &= !b->slices[s].is_first || b->slices[s].wanted != TRMI_WANT_DIFFER;
+    }
+    return alike;
 }
 
 /* Whole tables go into parts of about as many look-ups. Workers that keep step with others get one: what they read is
@@ -260,6 +283,7 @@ trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     }
     chain(b);
     cut(b);
+    b->described = !goes_by_tables(b);
     b->cut = true;
     return TRM_OK;
 }
@@ -270,6 +294,9 @@ void trmi_batch_number_part(trm_ps_batch *b) {
     for (int64_t s = 0; s < b->slice_count; s++) {
         if (b->slices[s].is_first && b->slices[s].part == b->numbered) {
             b->unique_count = number_table(b, s, (uint32_t)b->unique_count);
+            if (b->described) {
+                describe_table(b, s);
+            }
         }
     }
     part->end = b->unique_count;

@@ -62,6 +62,7 @@ static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
     ahead.real = channel->table;
     ahead.table = *channel->table;
     ahead.table.commit = commit;
+    ahead.table.send = NULL; /* all goes that way */
     channel->table = &ahead.table;
     return channel;
 }

@@ -226,7 +226,7 @@ static void brittle_destroy(trmi_channel *channel) {
     free(channel);
 }
 static const trmi_channel_table brittle_table = {"brittle",       brittle_reserve, brittle_commit, brittle_receive,
-                                                 brittle_release, brittle_shut,    brittle_destroy};
+                                                 brittle_release, brittle_shut,    brittle_destroy, NULL};
 
 static trmi_channel *make_brittle(void *context, trmi_channel *inner) {
     brittle *c = calloc(1, sizeof *c);

@@ -309,6 +309,7 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
     }
     link->next = server->links;
     server->links = link;
+    server->links_ever++;
     pthread_mutex_unlock(&server->mutex);
     return TRM_OK;
 }
@@ -332,6 +333,17 @@ static void reap_links(trm_ps_server *server, bool all) {
         at = &server->links;
     }
     pthread_mutex_unlock(&server->mutex);
+}
+
+int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
+    int64_t count = 0;
+    pthread_mutex_lock(&server->mutex);
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        count += !atomic_load(&l->ended);
+    }
+    *ever = server->links_ever;
+    pthread_mutex_unlock(&server->mutex);
+    return count;
 }
 
 /* Whoever held pushes back for a checkpoint has gone: they go on without it. */

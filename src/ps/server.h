@@ -164,6 +164,7 @@ struct trm_ps_server {
     pthread_mutex_t mutex; /* the front */
     pthread_cond_t changed;
     trmi_ps_link *links;
+    int64_t links_ever;
     int32_t widths[TRMI_PS_TABLES_MAX];
     trm_table_options *tables; /* names owned */
     uint32_t table_count;
@@ -347,6 +348,9 @@ bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 /* A client's end of a connection within the process.   errors NOMEM */
 trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, trmi_channel **out,
                                      trm_error *err);
+
+/* How many clients are connected now, and have ever been.   thread any */
+int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever);
 
 /* --- starting from a folder (server_restore.c) ------------------------------------------------ */
 /* Newest complete checkpoint, then logs; opens the log. Before the threads start.   errors as start

@@ -509,7 +509,7 @@ static void bad_destroy(trmi_channel *channel) {
     free(c);
 }
 static const trmi_channel_table bad_table = {"bad",       bad_reserve, bad_commit, bad_receive,
-                                             bad_release, bad_shut,    bad_destroy};
+                                             bad_release, bad_shut,    bad_destroy, NULL};
 
 static trmi_channel *make_bad(void *context, trmi_channel *inner) {
     bad_channel *c = calloc(1, sizeof *c);

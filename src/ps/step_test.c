@@ -119,7 +119,7 @@ static void fatal_destroy(trmi_channel *channel) {
     free(f);
 }
 static const trmi_channel_table fatal_table = {"fatal",       fatal_reserve, fatal_commit, fatal_receive,
-                                               fatal_release, fatal_shut,    fatal_destroy};
+                                               fatal_release, fatal_shut,    fatal_destroy, NULL};
 
 /* The first connection, to server 0, is where its process dies; the second, to server 1, is what breaks. */
 static trmi_channel *make_fatal(void *context, trmi_channel *inner) {

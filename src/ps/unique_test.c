@@ -185,11 +185,18 @@ static void check_arrangement(trm_ps_batch *b, const trmi_arrangement *a) {
     trm_error err;
     int64_t wanted = 0, row = 0;
     memset(unique_at, 0xFF, sizeof unique_at);
+    trmi_batch_describe(b);
     CHECK_OK(trmi_batch_locate(b, a, 0, b->unique_count, 1, rows, &err), err);
     for (int64_t u = 0; u < b->unique_count; u++) {
-        if ((b->uniques[u].wanted & a->mask) == a->match) {
-            unique_at[b->row_of[u] - rows] = u;
-            wanted++;
+        wanted += (b->uniques[u].wanted & a->mask) == a->match;
+    }
+    for (int64_t s = 0; s < b->slice_count; s++) {
+        const trmi_slice *slice = &b->slices[s];
+        for (int64_t i = 0; i < slice->count; i++) {
+            const uint32_t u = b->inverse[slice->first + i];
+            if ((b->uniques[u].wanted & a->mask) == a->match) {
+                unique_at[trmi_batch_row(b, slice, 2, u) - rows] = u;
+            }
         }
     }
     assert_int_equal(a->count, wanted);
