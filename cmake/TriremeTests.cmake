@@ -73,7 +73,8 @@ add_test(NAME house/length COMMAND bash ${CMAKE_SOURCE_DIR}/tools/length.sh ${CM
 add_test(NAME house/headers COMMAND bash ${CMAKE_SOURCE_DIR}/tools/headers.sh ${CMAKE_SOURCE_DIR}
          ${CMAKE_C_COMPILER})
 add_test(NAME house/circles COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/circles.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-set_tests_properties(house/layers house/length house/headers house/circles PROPERTIES LABELS house)
+add_test(NAME house/words COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/words.py ${CMAKE_SOURCE_DIR})
+set_tests_properties(house/layers house/length house/headers house/circles house/words PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
 foreach(dump parity_dump click_dump)

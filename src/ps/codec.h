@@ -30,7 +30,7 @@ typedef enum trmi_ps_kind {
     TRMI_PS_PUSH,
     TRMI_PS_ROWS,   /* answer to a pull */
     TRMI_PS_DONE,   /* answer to everything else: status, note */
-    TRMI_PS_CONTROL, /* note: value[0] is a trmi_ps_order */
+    TRMI_PS_CONTROL, /* note: value[0] is a trmi_order */
     TRMI_PS_STAGE    /* a push that waits for its step: see ps/server_step.c */
 } trmi_ps_kind;
 

@@ -18,7 +18,7 @@ typedef enum trmi_context_form {
     TRMI_CONTEXT_FIXED   /* only its default; `words` says why */
 } trmi_context_form;
 
-/* Modes in which an option may be set, as bits of trmi_context_mode. */
+/* The parallel modes; a row has a bit for each in which its option may be set. */
 enum { TRMI_STAND_ALONE, TRMI_DATA_PARALLEL, TRMI_HYBRID_PARALLEL, TRMI_SEMI_AUTO, TRMI_AUTO, TRMI_MODES };
 
 typedef struct trmi_context_row {

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""What texts name is there: functions, types and macros, files, tests and their cases.
+
+Usage: words.py ROOT
+
+Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
+must stand in some code; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
+and its cases, behind a colon, must begin as they are named.
+"""
+import glob
+import os
+import re
+import sys
+
+PLACEHOLDERS = {'trm_row', 'trmi_op_row', 'trmi_ref_row'}  # CONTRIBUTING.md: any operator's ...
+ANY_FILE = re.compile(r'FAMILY|NAME|/x_')                  # ... and anybody's file
+ROOMS = 'base|data|graph|models|plan|comm|ps|exec|save|train|app'
+NAME = re.compile(r'\b(?:trmi?|TRMI?|app)_[A-Za-z0-9_]*[A-Za-z0-9]\b(?!\*)')
+PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools|bench|docs|examples|cmake)/[\w./*-]*\.(?:c|h|def|sh|py|js|md|cmake)\b')
+TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
+COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def comments(text):
+    """A C source as (its comments, the rest), each with the lines where they were."""
+    notes, code, at = [], [], 0
+    for found in COMMENT.finditer(text):
+        between = text[at:found.start()]
+        code.append(between)
+        notes.append('\n' * between.count('\n'))
+        piece = found.group()
+        (notes if piece[0] == '/' else code).append(piece)
+        (code if piece[0] == '/' else notes).append('\n' * piece.count('\n'))
+        at = found.end()
+    return ''.join(notes), ''.join(code) + text[at:]
+
+
+def files(root):
+    found = glob.glob('*.md', root_dir=root)
+    for top in ('include', 'src', 'tests', 'bench', 'examples', 'docs'):
+        for folder, _, names in os.walk(os.path.join(root, top)):
+            found += [os.path.relpath(os.path.join(folder, name), root) for name in names]
+    return sorted(found)
+
+
+def read(root, name):
+    with open(os.path.join(root, name), encoding='utf-8', errors='replace') as f:
+        return f.read()
+
+
+def exists(root, path):
+    """A file from the root, from src/, from include/, or a pattern of some."""
+    return any(glob.glob(os.path.join(root, top, path)) for top in ('', 'src', 'include'))
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    root, bad = sys.argv[1], []
+    texts, known, sources = {}, set(PLACEHOLDERS), {}
+    for name in files(root):
+        if name.endswith(('.c', '.h', '.def')):
+            sources[name] = read(root, name)
+            texts[name], code = comments(sources[name])
+            known.update(re.findall(r'\w+', code))
+        elif name.endswith('.md') or name.startswith('docs/man/'):
+            texts[name] = read(root, name).replace('\\-', '-')
+    for name, text in sorted(texts.items()):
+        page = name not in sources
+        for number, line in enumerate(text.split('\n'), 1):
+            where = f'{name}:{number}'
+            bad += [f'{where}: no code has {word}' for word in NAME.findall(line) if word not in known]
+            bad += [f'{where}: no file {path}' for path in PATH.findall(line) if not ANY_FILE.search(path) and not exists(root, path)]
+            for room, test, cases in TEST.findall(line) if page else []:
+                source = f'tests/{test}.sh' if room == 'script' else ''
+                found = [s for s in sources if s.endswith(f'/{test}.c')] or [s for s in [source] if s and exists(root, s)]
+                if not found:
+                    bad.append(f'{where}: no test {room}/{test}')
+                elif room != 'script':
+                    bad += [f'{where}: {test} has no case {case}' for case in re.findall(r'\w+', cases)
+                            if '_' in case and not re.search(r'\b' + case, sources[found[0]])]
+    print('\n'.join(bad) if bad else f'{len(texts)} texts name what is there')
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == '__main__':
+    main()
