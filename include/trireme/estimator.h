@@ -1,8 +1,8 @@
 /* trireme/estimator.h: guide 000: chief, workers, parameter servers and an evaluator train and evaluate
  * one model together; or one process does all of it.
  *
- *     trm_estimator(model_fn, params, &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
- *                   .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}}, &estimator, &err);
+ *     trm_estimator_create(model_fn, params, &(trm_run_config){.model_dir = "/tmp/multiworker", .cluster = cluster,
+ *                          .distribute = &(trm_ps_strategy){.mode = TRM_PS_ASYNC}}, &estimator, &err);
  *     trm_train_and_evaluate(estimator, &(trm_train_spec){.input_fn = input_fn, .max_steps = 1000},
  *                            &(trm_eval_spec){.input_fn = input_fn}, &result, &err);
  *     trm_estimator_destroy(estimator);

@@ -35,8 +35,7 @@ typedef enum trm_ps_mode {
 typedef struct trm_ps_server_options {
     int32_t server, servers; /* which one this is, of how many; servers 0 = 1 */
     int32_t shards;          /* owner threads; 0 = CPUs of this process, at most 16 */
-    int64_t
-        memory_bytes;   /* never exceeded by tables and logs' buffers; 0 = 80 % of the machine's */
+    int64_t memory_bytes; /* never exceeded by tables and logs' buffers; 0 = 80 % of the machine's */
     const char *listen; /* "127.0.0.1:4000"; port 0 = any; NULL = this process only */
     const char *folder; /* checkpoints and logs; NULL = nothing is kept */
     bool log_pushes;    /* to the folder: a killed server loses nothing that was answered */
@@ -77,7 +76,7 @@ typedef struct trm_ps_client_options {
     const char *const *addresses; /* [servers] in order of their numbers; or */
     trm_ps_server *const *local;  /* [servers] of this process */
     int32_t servers;
-    int32_t worker;          /* 0..65535, unique among those that push */
+    int32_t worker;          /* 0..65534, unique among those that push; -1: one that only reads */
     trm_dtype wire;          /* of rows and gradients under way: 0 = float32. To 16 bits gradients
                                 are rounded stochastically (seeded: again the same), rows to nearest */
     int32_t pushes_ahead;    /* unanswered pushes before a push waits; 0 = 4, at most 32 */
@@ -138,8 +137,7 @@ TRM_API void trm_ps_batch_clear(trm_ps_batch *batch);
 TRM_API TRM_MUST_USE trm_status trm_ps_batch_add(trm_ps_batch *batch, int32_t table,
                                                  const uint64_t *keys, int64_t count, float *rows,
                                                  const float *gradients, trm_error *err);
-/* errors  TIMEOUT (naming the server, or the workers that a bound waits for), PEER, INVALID, NOMEM
- */
+/* errors  TIMEOUT (naming the server, or the workers that a bound waits for), PEER, INVALID, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err);
 TRM_API TRM_MUST_USE trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err);
 

@@ -8,8 +8,7 @@
 extern "C" {
 #endif
 
-/* ---- a job's folder ----------------------------------------------------------------------------
- */
+/* ---- a job's folder ------------------------------------------------------------------------- */
 
 /* What servers have kept: a checkpoint, its digests checked, and the pushes of the logs since. Only
  * read: a running job is not disturbed. */
@@ -63,8 +62,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, 
                                                    trm_ps_see_row see, void *context,
                                                    trm_error *err);
 
-/* ---- running servers ---------------------------------------------------------------------------
- */
+/* ---- running servers ------------------------------------------------------------------------ */
 
 /* Takes over the tables that the servers have been told of, so that a client that knows none (of
  * worker -1, say) can ask about them: 0 to *count - 1.   errors  as trm_ps_client_table */
@@ -81,8 +79,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_audit_row(trm_ps_client *client, int32_t 
                                                  trm_ps_writer writers[TRM_PS_WRITERS],
                                                  int32_t *writer_count, trm_error *err);
 
-/* ---- forecast ---------------------------------------------------------------------------------
- */
+/* ---- forecast ------------------------------------------------------------------------------- */
 
 /* Memory that a table of so many rows will need, index and free places included, on all shards.
  *   errors  INVALID   thread  any */

@@ -41,8 +41,8 @@ typedef struct trm_text_pair {
 /* Writes a file that every safetensors reader takes: tensors ordered by width of their type
  * (widest first), then by name; data begin at a multiple of 8. The file appears complete or not
  * at all, and is on the disk when the call returns.
- *   errors  TRM_INVALID for a name that is not UTF-8 or not unique, or a bad shape; TRM_IO,
- * TRM_NOSPACE cost    one pass over the data, no copy of it */
+ *   errors  TRM_INVALID for a name that is not UTF-8 or not unique, or a bad shape; TRM_IO, TRM_NOSPACE
+ *   cost    one pass over the data, no copy of it */
 TRM_API TRM_MUST_USE trm_status trm_safetensors_write(const char *path,
                                                       const trm_named_tensor *tensors,
                                                       int64_t count, const trm_text_pair *metadata,
