@@ -70,6 +70,30 @@ for idle in "sgd --momentum 0.9|--optimizer momentum" "adam --gamma 0.5|--schedu
     # shellcheck disable=SC2086
     expect 0 "has no effect here: it is for ${idle#*|}" train lenet --data synth --dry-run --optimizer ${idle%|*}
 done
+for line in "plan --epochs 3|train" "plan --learning-rate 1|commands that train" "bench ops --sink|train" \
+    "train --data synth --sink --log-every 3|training without --sink" "train --data synth --launch-dir x|several ranks"; do
+    words=${line%|*} command=${line%% --*}
+    # shellcheck disable=SC2086
+    expect 0 "has no effect here: it is for ${line#*|}" $command lenet ${words#"$command"} --dry-run
+done
+# a command takes no flag of its neighbours
+for line in "cluster show|--hosts a:2" "cluster check|--output x" "cluster merge x|--to v1" "cluster make|--rank-table x" "ps inspect x|--output y" \
+    "ps export x|--key 1" "bench data|--preset peer"; do
+    # shellcheck disable=SC2086
+    expect 2 "has no flag" ${line%|*} ${line#*|}
+done
+# what only jobs with servers look at: above all --check, which promises that nothing is trained
+for flag in "--check" "--tables rows=bf16" "--restarts 1" "--worker_hosts a:1" "--mode sync"; do
+    # shellcheck disable=SC2086
+    expect 2 "of jobs with parameter servers: give --ps N too" train lenet --data synth $flag
+    # shellcheck disable=SC2086
+    expect 2 "of jobs with parameter servers: give --ps N too" bench train lenet $flag
+done
+expect 2 "--preset peer is of widedeep" bench ops lenet --preset peer --dry-run
+expect 2 "takes --repeats, not --epochs" bench train lenet --epochs 3 --dry-run
+expect 2 "ends in .csv or .jsonl" train lenet --data synth --metrics m.txt --dry-run
+expect 0 "resnet50 resnet101" train --help
+expect 0 "deepfm dcnv2 dlrm" help
 expect 2 "-n '0': an integer from 1" train mlp --data synth -n 0
 expect 2 "stands behind --, as in: trireme run -n 8 -- ./" run -n 2 echo hi
 expect 2 "3 bytes are less than one element of fp32" bench comm -n 2 --sizes 3

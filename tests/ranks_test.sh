@@ -111,6 +111,15 @@ expect 0 "4 ranks" cluster check four.json
 RANK_TABLE_FILE=$work/table.json RANK_ID=1 DEVICE_ID=1 RANK_SIZE=2 "$trireme" cluster show --any-address > show.txt || fail "cluster show"
 grep -q "1 of 2" show.txt || { fail "cluster show: rank 1 of 2"; cat show.txt; }
 
+# a rank that still waits for the others is asked for its state: there is none to tell, and it goes on waiting
+RANK_TABLE_FILE=$work/table.json RANK_ID=0 RANK_SIZE=2 "$trireme" train mlp --data synth --start-timeout 1 --steps 1 > alone.txt 2>&1 &
+alone=$!
+caught() { echo $((0x$(sed -n 's/^SigCgt:\s*//p' /proc/$alone/status) & 1 << 11)); }
+for _ in $(seq 500); do [ "$(caught 2> /dev/null || echo 0)" != 0 ] && break; sleep 0.01; done
+kill -USR2 $alone
+wait $alone
+[ $? = 5 ] && grep -q "rank 1" alone.txt || fail "a lonely rank that was asked for its state: $(cat alone.txt)"
+
 # all ranks must have the same table: two that meet where they were told to say so
 sed 's/"device_id": "1"/"device_id": "2"/' table.json > another.json
 cmp -s table.json another.json && fail "another table: nothing was changed"

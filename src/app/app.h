@@ -109,9 +109,10 @@ extern const app_command app_commands[];
 
 extern const app_group app_group_common, app_group_plain, app_group_dry_run, app_group_data, app_group_network,
     app_group_exec, app_group_train, app_group_output, app_group_log, app_group_checkpoint, app_group_eval,
-    app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_verify, app_group_bench_plan, app_group_bench_split, app_group_bench,
+    app_group_export, app_group_import, app_group_plan, app_group_planner, app_group_simulate, app_group_verify, app_group_bench_plan, app_group_bench_split, app_group_bench, app_group_preset,
     app_group_synth, app_group_info, app_group_dataset, app_group_click_data, app_group_click_model, app_group_vocabulary,
-    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_bench_comm, app_group_bench_ps, app_group_ps;
+    app_group_ranks, app_group_roles, app_group_job, app_group_launch, app_group_cluster, app_group_cluster_make, app_group_cluster_output,
+    app_group_bench_comm, app_group_bench_ps, app_group_ps, app_group_ps_inspect, app_group_ps_export;
 
 /* The values that flags have when they are not given. */
 void app_defaults(app_options *o);
@@ -169,6 +170,10 @@ trm_precision app_precision(const app_options *o);
 void app_tell_idle_flags(const app_context *app, const char *model);
 /* The same of flags about ranks, after app_join. */
 void app_tell_idle_rank_flags(const app_context *app);
+/* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
+bool app_is_job(const app_context *app);
+/* Refuses flags that only such jobs look at. */
+TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 
 /* ---- recommendation models (click.c) ---------------------------------------------------------------- */
 
@@ -204,6 +209,8 @@ const char *app_holds(const app_context *app, const char *option);
 
 /* A whole text file, at most 1 MB; the caller frees it. IO, CORRUPT, NOMEM. */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
+/* Has a path this ending (".npz"), and a name before it? */
+bool app_ends_in(const char *path, const char *ending);
 /* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_string_free */
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
 /* This program's path, fit to stand between single quotes. */
@@ -274,10 +281,6 @@ trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
 /* ---- roles (roles.c, role.c) ---------------------------------------------------------------------------------- */
 
-/* Is this a job with parameter servers: --ps, guide 000's flags, or a TF_CONFIG with roles? */
-bool app_is_job(const app_context *app);
-/* Refuses flags that only jobs look at, outside of one. */
-trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 /* Starts all roles on this machine (--ps), or does the part of one. */
 int app_run_job(app_context *app);
 /* Guide 000: `trireme resnet50_ps_strategy.py --job_name=ps ...` is `trireme train resnet50 ...`; defaults of
@@ -299,8 +302,8 @@ void app_signals_begin(trm_model *model);
 struct trm_estimator;
 void app_signals_begin_job(struct trm_estimator *estimator);
 void app_signals_end(void);
-/* At the start of main. */
-void app_signals_ignore(void);
+/* At the start of main: what is never the end of the program. */
+void app_signals_prepare(void);
 /* 128 + the signal, 0 when there was none. */
 int app_signal_exit_code(void);
 /* SIGUSR2 has come since the last call. */

@@ -114,6 +114,13 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_close();
 }
 
+static trm_status check_flags(const app_context *app, trm_error *err) {
+    if (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps")) {
+        return app_fail(err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
+    }
+    return TRM_OK;
+}
+
 int app_run_bench_train(app_context *app) {
     trm_error err;
     const char *name = app->parsed.arguments[0];
@@ -124,6 +131,9 @@ int app_run_bench_train(app_context *app) {
     int64_t before = 0;
     if (app_is_job(app)) {
         return app_run_job(app);
+    }
+    if (app_refuse_job_flags(app, &err) != TRM_OK || check_flags(app, &err) != TRM_OK) {
+        return app_report(&err);
     }
     if (app->o.dry_run && app->o.ranks <= 1) {
         return app_dry_run_model(app, "nothing was measured");
@@ -143,13 +153,8 @@ int app_run_bench_train(app_context *app) {
     if (status == TRM_OK) {
         status = w.seconds != NULL && w.windows != NULL ? app_join(app, &err) : app_fail(&err, TRM_NOMEM, "no memory");
     }
-    if (status == TRM_OK && (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps"))) {
-        status = app_fail(&err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
-    }
-    if (status == TRM_OK && app->o.click.preset != NULL && strcmp(name, "widedeep") != 0) {
-        status = app_fail(&err, TRM_INVALID, "--preset peer is of widedeep");
-    }
     if (status == TRM_OK) {
+        app_tell_idle_rank_flags(app);
         status = app_dataset_random(app, &data, &err);
     }
     if (status == TRM_OK) {

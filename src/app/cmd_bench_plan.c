@@ -59,7 +59,9 @@ int app_run_bench_plan(app_context *app) {
     if (status == TRM_OK) {
         status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &model, &err);
     }
-    app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min", "max", "solves ms", "step ms", "gap");
+    if (status == TRM_OK) {
+        app_say("%-14s %8s %10s %10s %10s %10s %12s %8s\n", "mesh", "ranks", "search ms", "min", "max", "solves ms", "step ms", "gap");
+    }
     if (status == TRM_OK && app->o.plan_mesh != NULL) {
         status = measure(app, &model, app->o.plan_mesh, &err);
     }

@@ -22,6 +22,7 @@ static trm_status prepare(app_context *app, trm_dataset **data, app_network *net
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;
     }
+    app_tell_idle_rank_flags(app);
     if (o->predictions != NULL && app_rank_count(app) > 1) {
         return app_fail(err, TRM_INVALID, "--predictions has every sample in the order of the data; each of %d ranks sees its part: evaluate "
                         "on one", (int)app_rank_count(app));

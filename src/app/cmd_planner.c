@@ -100,8 +100,7 @@ static trm_status save(const app_options *o, const trm_planner *planner, trm_err
     if (status != TRM_OK || o->plan_picture == NULL) {
         return status;
     }
-    size_t length = strlen(o->plan_picture);
-    bool dot = length > 4 && strcmp(o->plan_picture + length - 4, ".dot") == 0;
+    bool dot = app_ends_in(o->plan_picture, ".dot");
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
     status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err) : app_fail(err, TRM_NOMEM, "no memory for the picture");
     trm_string_free(picture);

@@ -209,11 +209,10 @@ static trm_status write_columns(const columns *c, const char *path, trm_error *e
         {"slots",
          {.data = c->slots, .dtype = TRM_FLOAT32, .shape = {.rank = 2, .dim = {c->count, c->slot_count}}}}};
     int64_t count = c->slot_count > 0 ? 4 : 3;
-    size_t length = strlen(path);
-    if (length > 4 && strcmp(path + length - 4, ".npz") == 0) {
+    if (app_ends_in(path, ".npz")) {
         return trm_npz_write(path, all, count, err);
     }
-    if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
+    if (app_ends_in(path, ".safetensors")) {
         return trm_safetensors_write(path, all, count, NULL, 0, err);
     }
     return app_fail(err, TRM_INVALID, "--output %s: a name that ends in .npz or .safetensors expected", path);

@@ -116,6 +116,9 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     if (o->epochs == 0 && o->steps == 0) {
         o->epochs = 1;
     }
+    if (o->metrics != NULL && !app_ends_in(o->metrics, ".csv") && !app_ends_in(o->metrics, ".jsonl")) {
+        return app_fail(err, TRM_INVALID, "--metrics %.150s: a name that ends in .csv or .jsonl is expected", o->metrics);
+    }
     return need(o->histogram_epochs > 0 && !o->tensorboard, "histogram-epochs", "tensorboard", err);
 }
 

@@ -31,6 +31,11 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
     return TRM_OK;
 }
 
+bool app_ends_in(const char *path, const char *ending) {
+    size_t length = strlen(path), end = strlen(ending);
+    return length > end && strcmp(path + length - end, ending) == 0;
+}
+
 trm_status app_read_plan(const char *path, char **out, trm_error *err) {
     trm_plan_info info;
     return trm_plan_read(path, &info, out, err);

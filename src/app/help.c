@@ -1,10 +1,24 @@
 /* Help: from the table of commands, from the library's own tables, and the topics. */
 #include "app/app.h"
 
+#include "trireme/models.h"
+
 #include <stdio.h>
 #include <string.h>
 
 /* ---- commands ---------------------------------------------------------------------------------- */
+
+static void print_models(void) {
+    printf("\nMODEL: images");
+    for (int32_t i = 0; trm_model_name(i) != NULL; i++) {
+        printf(" %s", trm_model_name(i));
+    }
+    printf("; clicks");
+    for (int32_t i = 0; trm_recommender_name(i) != NULL; i++) {
+        printf(" %s", trm_recommender_name(i));
+    }
+    printf("\n");
+}
 
 void app_help_overview(const app_command *commands) {
     printf("trireme %s: trains deep networks on many devices from one C program, the same that trains on "
@@ -14,6 +28,7 @@ void app_help_overview(const app_command *commands) {
         snprintf(left, sizeof left, "%s %s", c->name, c->arguments);
         printf("  %-20s %s\n", left, c->summary);
     }
+    print_models();
     printf("\ntrireme COMMAND --help says more about each.\n"
            "Example: trireme train mlp --data synth --epochs 2\n");
 }
@@ -60,10 +75,12 @@ void app_help_command(const app_command *c) {
     if (c->text != NULL) {
         printf("\n%s\n", c->text);
     }
+    if (strcmp(c->arguments, "MODEL") == 0) {
+        print_models();
+    }
     for (int g = 1; g < APP_GROUPS_MAX && c->groups[g] != NULL; g++) {
         const app_group *group = c->groups[g];
-        printf("%s%s%s", group->title != NULL ? "\n" : "\n", group->title != NULL ? group->title : "",
-               group->title != NULL ? "\n" : "");
+        printf("\n%s%s", group->title != NULL ? group->title : "", group->title != NULL ? "\n" : "");
         for (int i = 0; i < group->count; i++) {
             print_flag(&group->flags[i]);
         }

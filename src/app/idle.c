@@ -1,7 +1,8 @@
 /* Flags that were given and that nothing will look at: told, not refused, so that a script may keep them when it changes
- * the optimiser or the model. */
+ * the optimiser or the model. Refused are those of jobs with servers, without which this is no such job. */
 #include "app/app.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct idle_flag {
@@ -22,6 +23,32 @@ static void tell(const app_context *app, const char *flag, const char *is_for) {
     }
 }
 
+static void tell_all(const app_context *app, const idle_flag *table, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].idle) {
+            tell(app, table[i].flag, table[i].is_for);
+        }
+    }
+}
+
+/* How long and at which rate: commands that make no update do not look at it. */
+static void tell_of_steps(const app_context *app) {
+    static const char *const of_rates[] = {"learning-rate", "schedule", "warmup-steps", "warmup-start", "end-learning-rate",
+                                           "decay-steps", "gamma", "power"};
+    const char *command = app->command->name;
+    bool trains = is(command, "train"), updates = trains || is(command, "verify") || is(command, "bench train");
+    const idle_flag table[] = {
+        {"epochs", !trains, "train"},
+        {"steps", !updates, "train and verify"},
+        {"sink", !trains, "train"},
+        {"log-every", app->o.sink, "training without --sink"},
+    };
+    tell_all(app, table, sizeof table / sizeof table[0]);
+    for (size_t i = 0; !updates && i < sizeof of_rates / sizeof of_rates[0]; i++) {
+        tell(app, of_rates[i], "commands that train");
+    }
+}
+
 static void tell_of_training(const app_context *app) {
     const app_options *o = &app->o;
     bool step = is(o->schedule, "step"), polynomial = is(o->schedule, "polynomial");
@@ -34,11 +61,7 @@ static void tell_of_training(const app_context *app) {
         {"power", !polynomial, "--schedule polynomial"},
         {"tuning-file", is(o->backend, "ref"), "--backend onednn"},
     };
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].idle) {
-            tell(app, table[i].flag, table[i].is_for);
-        }
-    }
+    tell_all(app, table, sizeof table / sizeof table[0]);
 }
 
 static void tell_of_model(const app_context *app, const char *model) {
@@ -62,18 +85,48 @@ static void tell_of_model(const app_context *app, const char *model) {
 }
 
 void app_tell_idle_rank_flags(const app_context *app) {
-    static const char *const of_ranks[] = {"reduce", "wire", "bucket", "shard-optimizer", "sync-batch-norm", "layerwise"};
+    static const char *const of_ranks[] = {"reduce", "wire", "bucket", "shard-optimizer", "sync-batch-norm", "layerwise",
+                                           "plan", "mesh", "full-batch", "trial-seconds", "engine", "algorithm", "start-timeout"};
+    static const char *const of_launchers[] = {"launch-dir", "timeout", "remote-shell"};
     for (size_t i = 0; app->ranks == NULL && i < sizeof of_ranks / sizeof of_ranks[0]; i++) {
         tell(app, of_ranks[i], "several ranks (-n)");
+    }
+    bool launched = getenv("TRIREME_RANK") != NULL;
+    for (size_t i = 0; app->ranks == NULL && !launched && i < sizeof of_launchers / sizeof of_launchers[0]; i++) {
+        tell(app, of_launchers[i], "several ranks (-n)");
+    }
+    if (app->ranks != NULL && !is(app_holds(app, "parallel_mode"), "auto_parallel")) {
+        tell(app, "trial-seconds", "--parallel-mode auto_parallel");
     }
 }
 
 void app_tell_idle_flags(const app_context *app, const char *model) {
     const app_options *o = &app->o;
+    tell_of_steps(app);
     tell_of_training(app);
     tell_of_model(app, model);
     if (!is(o->data, "synth") && !is(o->data, "clicks") && !is(o->dataset, "clicks")) {
         tell(app, "synth-train", "--data synth");
         tell(app, "synth-test", "--data synth");
     }
+}
+
+/* ---- jobs with parameter servers ----------------------------------------------------------------------- */
+
+bool app_is_job(const app_context *app) {
+    const app_options *o = &app->o;
+    const char *text = getenv("TF_CONFIG");
+    return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
+           o->evaluator || o->evaluator_hosts != NULL || (text != NULL && strstr(text, "\"ps\"") != NULL);
+}
+
+trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
+    for (int i = 0; i < app_group_roles.count; i++) {
+        const char *name = app_group_roles.flags[i].name;
+        if (app_given(&app->parsed, name) && strcmp(name, "model_dir") != 0) { /* which is --output */
+            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too%s", name,
+                            strcmp(name, "check") == 0 ? ", or --dry-run instead" : "");
+        }
+    }
+    return TRM_OK;
 }

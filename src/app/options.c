@@ -128,9 +128,9 @@ GROUP(import, "Import", IMPORT);
 
 static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0, 0},
+    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "with -n: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10; 40 for long steps)", 0, 3600},
     {"validate", APP_BOOL, OPTION(plan_validate), NULL, "with -n: run the plans and the baselines here and compare", 0, 0},
     {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
-    {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "with -n: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10; 40 for long steps)", 0, 3600},
     {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
 };
 GROUP(plan, "Plan", PLAN);
@@ -176,9 +176,13 @@ GROUP(simulate, "Simulation", SIMULATE);
 
 static const app_flag BENCH[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements; the median is reported (10)", 3, 1e6},
-    {"preset", APP_CHOICE, OPTION(click.preset), "peer", "widedeep as TensorFlow's Estimator is measured: 26 tables of 100,000 x 16", 0, 0},
 };
 GROUP(bench, "Measuring", BENCH);
+
+static const app_flag PRESET[] = {
+    {"preset", APP_CHOICE, OPTION(click.preset), "peer", "widedeep as TensorFlow's Estimator is measured: 26 tables of 100,000 x 16", 0, 0},
+};
+GROUP(preset, "Model", PRESET);
 
 static const app_flag SYNTH[] = {
     {"output", APP_TEXT, OPTION(output), "DIR", "the directory to write", 0, 0},
@@ -297,12 +301,20 @@ GROUP(launch, "Job", LAUNCH);
 
 static const app_flag CLUSTER[] = {
     {"rank-table", APP_TEXT, OPTION(rank_table), "FILE", "instead of RANK_TABLE_FILE", 0, 0},
-    {"hosts", APP_TEXT, OPTION(hosts), "A:8,B:8", "make: hosts with their devices, in rank order", 0, 0},
-    {"output", APP_TEXT, OPTION(output), "FILE", "make, merge: the table goes there (stdout)", 0, 0},
-    {"to", APP_CHOICE, OPTION(to), "lab|v1", "make: guide 002's form, or version 1.0 (lab)", 0, 0},
     {"any-address", APP_BOOL, OPTION(any_address), NULL, "this host need not have its address in the table", 0, 0},
 };
 GROUP(cluster, "Cluster", CLUSTER);
+
+static const app_flag CLUSTER_MAKE[] = {
+    {"hosts", APP_TEXT, OPTION(hosts), "A:8,B:8", "hosts with their devices, in rank order", 0, 0},
+    {"to", APP_CHOICE, OPTION(to), "lab|v1", "guide 002's form, or version 1.0 (lab)", 0, 0},
+};
+GROUP(cluster_make, "Hosts", CLUSTER_MAKE);
+
+static const app_flag CLUSTER_OUTPUT[] = {
+    {"output", APP_TEXT, OPTION(output), "FILE", "the table goes there (stdout)", 0, 0},
+};
+GROUP(cluster_output, "Table", CLUSTER_OUTPUT);
 
 static const app_flag BENCH_COMM[] = {
     {"n", APP_INT, OPTION(ranks), "N", "processes on this machine, one a rank", 1, 1024},
@@ -343,14 +355,22 @@ GROUP(bench_ps, "Measuring", BENCH_PS);
 
 static const app_flag PS[] = {
     {"table", APP_TEXT, OPTION(table), "T", "one table", 0, 0},
-    {"key", APP_TEXT, OPTION(key), "K", "inspect: one row of it, its slots, counts and last writers", 0, 0},
-    {"top", APP_INT, OPTION(top), "N", "inspect: the N rows of --table with the most updates, and their share of all", 1, 1e6},
-    {"prometheus", APP_BOOL, OPTION(prometheus), NULL, "inspect: of running servers, as text that Prometheus reads", 0, 0},
     {"cut", APP_INT, OPTION(cut), "N", "the number of the checkpoint (the newest)", 1, 4e9},
-    {"output", APP_TEXT, OPTION(output), "FILE", "export: .npz or .safetensors", 0, 0},
-    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "inspect: the secret of the running job, needed beyond loopback", 0, 0},
 };
 GROUP(ps, "Parameter servers", PS);
+
+static const app_flag PS_INSPECT[] = {
+    {"key", APP_TEXT, OPTION(key), "K", "one row of --table, its slots, counts and last writers", 0, 0},
+    {"top", APP_INT, OPTION(top), "N", "the N rows of --table with the most updates, and their share of all", 1, 1e6},
+    {"prometheus", APP_BOOL, OPTION(prometheus), NULL, "of running servers, as text that Prometheus reads", 0, 0},
+    {"token-file", APP_TEXT, OPTION(token_file), "FILE", "the secret of the running job, needed beyond loopback", 0, 0},
+};
+GROUP(ps_inspect, "Looking", PS_INSPECT);
+
+static const app_flag PS_EXPORT[] = {
+    {"output", APP_TEXT, OPTION(output), "FILE", "the file to write: .npz or .safetensors", 0, 0},
+};
+GROUP(ps_export, "Export", PS_EXPORT);
 
 /* As of every program with OpenMP: launchers share the CPUs out by it. 0 = all CPUs. */
 static int64_t usual_threads(void) {

@@ -14,9 +14,7 @@ static bool has_batches(const char *path) {
     struct dirent *entry;
     bool found = false;
     while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        size_t length = strlen(entry->d_name);
-        found |= strstr(entry->d_name, "batch") != NULL && length > 4 &&
-                 strcmp(entry->d_name + length - 4, ".bin") == 0;
+        found |= strstr(entry->d_name, "batch") != NULL && app_ends_in(entry->d_name, ".bin");
     }
     if (folder != NULL) {
         closedir(folder);

@@ -17,8 +17,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     static char found[4096];
     trm_checkpoint *checkpoint;
     const char *path = app->o.checkpoint;
-    size_t length = strlen(path);
-    if (length > 12 && strcmp(path + length - 12, ".safetensors") == 0) {
+    if (app_ends_in(path, ".safetensors")) {
         return TRM_OK;
     }
     trm_status status = trm_checkpoint_open(path, NULL, &checkpoint, err);

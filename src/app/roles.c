@@ -1,4 +1,4 @@
-/* Jobs with parameter servers: whether this is one, and all its roles on this machine.
+/* Jobs with parameter servers: all roles on this machine.
  *
  *      trireme train ... -n 2 --ps 1 --evaluator      starts itself as 2 workers, a server, an evaluator
  *        trireme train ... (TF_CONFIG)                the part of one role, to its end: role.c
@@ -16,26 +16,7 @@
 
 extern char **environ;
 
-/* ---- is this one? --------------------------------------------------------------------------------------- */
-
-bool app_is_job(const app_context *app) {
-    const app_options *o = &app->o;
-    const char *text = getenv("TF_CONFIG");
-    return o->servers > 0 || o->job_name != NULL || o->task_index != NULL || o->ps_hosts != NULL ||
-           o->evaluator || o->evaluator_hosts != NULL || (text != NULL && strstr(text, "\"ps\"") != NULL);
-}
-
-/* What only jobs with servers look at. */
-trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
-    static const char *const names[] = {"mode", "staleness-aware", "backup-workers", "hybrid", "placement", "lend", "role-timeout", "hot-rows", "hot-age", "ps-shards", "ps-memory", "export-bytes", "no-ps-log",
-                                        "export-latest", "export-best", "export-final", "summary-every"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (app_given(&app->parsed, names[i])) {
-            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too", names[i]);
-        }
-    }
-    return TRM_OK;
-}
+/* ---- all roles ------------------------------------------------------------------------------------------------ */
 
 /* What jobs with servers do not look at. */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
@@ -54,8 +35,6 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     }
     return TRM_OK;
 }
-
-/* ---- all roles ------------------------------------------------------------------------------------------------ */
 
 static trm_status check_launch(const app_context *app, trm_error *err) {
     const app_options *o = &app->o;

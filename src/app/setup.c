@@ -170,6 +170,12 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (!splits && app_rank_count(app) > 1 && (o->split_plan != NULL || o->split_mesh != NULL)) {
         return app_fail(err, TRM_INVALID, "--plan and --mesh are for --parallel-mode semi_auto_parallel and auto_parallel");
     }
+    if (o->click.preset != NULL && strcmp(name, "widedeep") != 0) {
+        return app_fail(err, TRM_INVALID, "--preset peer is of widedeep");
+    }
+    if (app_rank(app) == 0 && !app_is_job(app)) { /* jobs refuse what they do not look at before they start a role */
+        app_tell_idle_flags(app, name);
+    }
     describe(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){
@@ -205,8 +211,5 @@ trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
     trm_model_options options;
     trm_status status =
         app_model_options(app, name, data, evaluation_only, network, description, &options, err);
-    if (status == TRM_OK && app_rank(app) == 0) {
-        app_tell_idle_flags(app, name);
-    }
     return status == TRM_OK ? trm_model_create(&options, out, err) : status;
 }

@@ -34,36 +34,41 @@ static void handle(int signal_number) {
     }
 }
 
-static const int SIGNALS[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+static const int DEMANDS[] = {SIGINT, SIGTERM, SIGUSR1};
 
-static void listen_to_signals(void) {
+static void listen_to(int signal_number) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = handle;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++) {
-        sigaction(SIGNALS[i], &action, NULL);
+    sigaction(signal_number, &action, NULL);
+}
+
+static void listen_to_demands(void) {
+    for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
+        listen_to(DEMANDS[i]);
     }
 }
 
 void app_signals_begin(trm_model *model) {
     stopping_model = model;
-    listen_to_signals();
+    listen_to_demands();
 }
 
 void app_signals_begin_job(trm_estimator *estimator) {
     stopping_job = estimator;
-    listen_to_signals();
+    listen_to_demands();
 }
 
-void app_signals_ignore(void) {
+void app_signals_prepare(void) {
     signal(SIGXFSZ, SIG_IGN); /* a file at its limit is an error of write(2), with a sentence */
+    listen_to(SIGUSR2);       /* a question never ends a program: not while it prepares, nor at its end */
 }
 
 void app_signals_end(void) {
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++) {
-        signal(SIGNALS[i], SIG_DFL);
+    for (size_t i = 0; i < sizeof DEMANDS / sizeof DEMANDS[0]; i++) {
+        signal(DEMANDS[i], SIG_DFL);
     }
     stopping_model = NULL;
     stopping_job = NULL;
