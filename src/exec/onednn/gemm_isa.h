@@ -70,10 +70,19 @@ static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride,
                                                int64_t bytes) {
     return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
 }
-/* `lines` more of the piece have been asked for; behind its end comes the next piece, or row. */
+/* So many lines follow each other `*step` bytes apart: of a piece, or, where pieces are single lines, of a row. */
+static inline int64_t trmi_prefetch_regular(const trmi_prefetch *soon, int64_t *step) {
+    bool single = soon->stride - soon->gap == 64;
+    *step = single ? soon->stride : 64;
+    return single ? soon->left : (soon->end - soon->at + 63) / 64;
+}
+/* So many of those have been asked for; behind a piece's end comes the next piece, or row. */
 static inline void trmi_prefetch_asked(trmi_prefetch *soon, int64_t lines) {
-    soon->at += 64 * lines;
+    int64_t pieces = soon->stride - soon->gap == 64 ? lines : 1;
+    soon->at += 64 * (lines - pieces + 1) + (pieces - 1) * soon->stride;
+    soon->end += (pieces - 1) * soon->stride;
     soon->lines -= lines;
+    soon->left -= pieces - 1;
     if (soon->at >= soon->end) {
         soon->at += soon->gap;
         soon->end += soon->stride;

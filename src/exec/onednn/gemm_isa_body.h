@@ -95,22 +95,22 @@ INLINE void tile_step(const int rows, const int64_t row_stride, const float *a, 
     }
 }
 
-/* `count` of them; with `at` a line is asked for with each. Two at a time: a loop's own instructions count where two
+/* `count` of them; with `at` a line is asked for with each, `step` bytes apart. Two at a time: a loop's own instructions count where two
  * threads share a core. */
 INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride, const float **a,
-                       const float **b, vec sum[MR][VN], const char *at, int64_t count) {
+                       const float **b, vec sum[MR][VN], const char *at, int64_t step, int64_t count) {
     const float *left = *a, *right = *b;
     int64_t p = 0;
     for (; p + 2 <= count; p += 2) {
         UNROLL for (int u = 0; u < 2; u++) {
             if (at != NULL) {
-                __builtin_prefetch(at + 64 * u, 0, 2);
+                __builtin_prefetch(at + step * u, 0, 2);
             }
             tile_step(rows, row_stride, left, right, sum);
             left += k_stride;
             right += b_stride;
         }
-        at = at != NULL ? at + 128 : NULL;
+        at = at != NULL ? at + 2 * step : NULL;
     }
     if (p < count) {
         if (at != NULL) {
@@ -129,11 +129,11 @@ INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_s
                            const float **a, const float **b, vec sum[MR][VN], trmi_prefetch *soon, int64_t k) {
     int64_t lines = soon->lines < k ? soon->lines : k;
     for (int64_t left = lines; left > 0;) {
-        int64_t piece = (soon->end - soon->at + 63) / 64;
-        piece = piece < left ? piece : left;
-        tile_steps(rows, row_stride, k_stride, b_stride, a, b, sum, soon->at, piece);
-        left -= piece;
-        trmi_prefetch_asked(soon, piece);
+        int64_t step, next = trmi_prefetch_regular(soon, &step);
+        next = next < left ? next : left;
+        tile_steps(rows, row_stride, k_stride, b_stride, a, b, sum, soon->at, step, next);
+        left -= next;
+        trmi_prefetch_asked(soon, next);
     }
     return lines;
 }
@@ -176,7 +176,7 @@ INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int
     if (soon != NULL && soon->lines > 0) {
         asked = tile_asking(rows, row_stride, k_stride, b_stride, &a, &b, sum, soon, t->k);
     }
-    tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, t->k - asked);
+    tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, 64, t->k - asked);
     tile_leave(rows, t, sum);
 }
 

@@ -42,7 +42,13 @@ INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t l
                     int columns) {
     const char *row = from;
     int64_t step = ld * (type == TRM_BFLOAT16 ? 2 : 4);
-    for (int64_t p = 0; p < k; p += 2, row += 2 * step, to += NR) {
+    int64_t p = 0;
+#ifdef PAIR_ROWS
+    for (; type == TRM_BFLOAT16 && columns == NR && p + 2 <= k; p += 2, row += 2 * step, to += NR) {
+        PAIR_ROWS(to, row, row + step);
+    }
+#endif
+    for (; p < k; p += 2, row += 2 * step, to += NR) {
         bool last = p + 1 == k;
         int j = 0;
         for (; j + VL <= columns; j += VL) {

@@ -42,6 +42,10 @@ static inline int64_t trmi_share_take_of(trmi_share *s, int part, bool from_end)
         if (first >= end) {
             return -1;
         }
+        if (s->parts == 1) { /* one thread: nobody else takes any, and a locked instruction waits for all stores before it */
+            atomic_store_explicit(&s->part[0].left, (first + 1) << 32 | end, memory_order_relaxed);
+            return (int64_t)first;
+        }
         uint64_t less = from_end ? first << 32 | (end - 1) : (first + 1) << 32 | end;
         if (atomic_compare_exchange_weak_explicit(&s->part[part].left, &left, less, memory_order_relaxed,
                                                   memory_order_relaxed)) {
