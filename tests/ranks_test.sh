@@ -30,7 +30,9 @@ start, done = events[0], events[-1]
 assert start["event"] == "start" and start["rank"] == 0 and start["ranks"] == 2, start
 assert start["epoch_steps"] == 6, start
 assert done["event"] == "done" and done["ranks"] == 2 and done["parallel_mode"] == "data_parallel", done
-assert 0 <= done["exposed_comm_fraction"] < 1 and done["buckets"] >= 1 and done["reduced_bytes"] > 0, done
+assert 0 <= done["exposed_comm_fraction"] <= done["waiting_fraction"] < 1 and done["waiting_fraction"] > 0, done
+assert abs(done["exposed_comm_fraction"] + done["imbalance_fraction"] - done["waiting_fraction"]) < 1e-6, done
+assert done["buckets"] >= 1 and done["reduced_bytes"] > 0, done
 END
 
 # ---- the ways to reduce give the same bits
@@ -135,6 +137,6 @@ done
 
 # ---- measuring
 "$trireme" bench train lenet -n 2 --image-size 32 --batch-size 8 --repeats 5 --sync-batch-norm on --json > bench.json || fail "bench train"
-grep -q '"ranks":2.*exposed_comm_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"
+grep -q '"ranks":2.*exposed_comm_fraction.*imbalance_fraction.*waiting_fraction' bench.json || fail "bench train -n 2 says nothing of ranks"
 
 exit $failed

@@ -267,9 +267,6 @@ typedef struct trm_parallel_info {
     int32_t buckets;
     int64_t bytes;          /* that a step sends through the reduction, in the wire's type */
     double alpha, bytes_per_second; /* measured at creation */
-    double exposed_seconds; /* all steps so far: waiting for gradients behind the end of backward, and for
-                               the slices of parameters */
-    double step_seconds;    /* all steps so far: forward, backward, update */
     bool one_copy; /* of the parameters for all ranks: shard_optimizer, processes of one host */
     int32_t casts; /* of parameters to bfloat16 that are there once, too, and made behind the update */
     double predicted_end_seconds, backward_end_seconds; /* of the buckets as cut; 0 = not measured yet */
@@ -277,6 +274,19 @@ typedef struct trm_parallel_info {
     int64_t still_bytes; /* of gradients that are zero whatever the batch, and do not travel */
 } trm_parallel_info;
 TRM_API void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out);
+
+/* What ranks waited for each other behind backward, in the last steps, some 250 of them at most: for gradients, their norms, slices of
+ * parameters, casts. The last one to come to a meeting waits for nothing but communication; what the others wait beyond that
+ * they wait for it, because it had more to do or less of a CPU. Seconds of a rank, the ranks' mean. */
+typedef struct trm_waiting {
+    double step_seconds; /* forward, backward, update of these steps */
+    double communication_seconds, imbalance_seconds;
+    int64_t meetings;
+} trm_waiting;
+/* Begins anew; between steps, on all ranks. */
+TRM_API void trm_exec_begin_waiting(trm_exec *exec);
+/* All zero with one rank.   error as trm_comm_run */
+TRM_API TRM_MUST_USE trm_status trm_exec_waiting(trm_exec *exec, trm_waiting *out, trm_error *err);
 
 /* The global step: counts updates; dropout and resume depend on it. */
 TRM_API uint64_t trm_exec_step(const trm_exec *exec);

@@ -238,8 +238,10 @@ int64_t app_read_batch(app_context *app);
 bool app_reads_own(app_context *app);
 /* Once ranks are known: many of them slice the optimiser unless they are told otherwise. */
 TRM_MUST_USE trm_status app_settle_slices(app_context *app, trm_error *err);
-/* rank, ranks, mode, buckets, exposed_comm_fraction: into the open JSON object, with many ranks. */
-void app_json_parallel(const app_context *app, const trm_exec *exec);
+/* What ranks waited for each other; collective. All zero with one rank, and where not all of them come to this. */
+void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out);
+/* rank, ranks, mode, buckets, waiting_fraction and its two parts: into the open JSON object, with many ranks. */
+void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting);
 
 /* ---- what a training tells (report.c) ----------------------------------------------------------------- */
 

@@ -42,6 +42,7 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     }
     if (p->global_step == WARM_STEPS) {
         w->warm_seconds = p->seconds;
+        trm_exec_begin_waiting(trm_model_exec(p->model));
     } else if (p->global_step > WARM_STEPS) {
         w->overall = (double)(p->samples - p->step_samples * WARM_STEPS) / (p->seconds - w->warm_seconds);
     }
@@ -51,14 +52,24 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-static void tell_train(const app_context *app, const char *name, const stopwatch *w, const trm_exec *exec,
-                       int64_t before) {
+static void tell_waiting(const app_context *app, const trm_waiting *w) {
+    double step = w->step_seconds > 0 ? w->step_seconds : 1;
+    if (app_rank_count(app) > 1) {
+        app_say("%d ranks wait for each other for %.1f %% of a step: %.1f %% for communication, %.1f %% for those that come later\n",
+                (int)app_rank_count(app), 100 * (w->communication_seconds + w->imbalance_seconds) / step,
+                100 * w->communication_seconds / step, 100 * w->imbalance_seconds / step);
+    }
+}
+
+static void tell_train(const app_context *app, const char *name, const stopwatch *w, trm_exec *exec, int64_t before) {
     trm_exec_info about, *info = &about;
     trm_exec_describe(exec, info);
     const app_options *o = &app->o;
     app_sample s = app_summarise(w->seconds, w->count);
     int64_t batches = o->accumulate > 1 ? o->accumulate : 1;
     double images = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches);
+    trm_waiting waiting;
+    app_waiting(app, exec, &waiting);
     if (app_rank(app) != 0) {
         return;
     }
@@ -77,6 +88,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
             o->precision, images / s.median, app_unit(app), (long long)s.repeats, s.median * 1e3, s.minimum * 1e3,
             s.maximum * 1e3, w->first_step, w->first_step_done, app_bytes((double)peak, a, sizeof a),
             app_bytes((double)predicted, b, sizeof b));
+    tell_waiting(app, &waiting);
     app_json_open();
     app_json_text("bench", "train");
     app_json_text("model", name);
@@ -109,7 +121,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_json_int("program_bytes", info->total_bytes);
     app_json_real("flops", info->flops);
     app_json_real("gflops_per_second", info->flops * (double)batches / s.median / 1e9);
-    app_json_parallel(app, exec);
+    app_json_parallel(app, exec, &waiting);
     app_json_machine(o->threads);
     app_json_close();
 }

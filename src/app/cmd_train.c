@@ -73,6 +73,8 @@ static void tell_done(const job *j) {
     double seconds = trm_now_seconds() - j->ready_seconds;
     char memory[32], time[32];
     uint64_t step = trm_model_global_step(j->model);
+    trm_waiting waiting;
+    app_waiting(j->app, trm_model_exec(j->model), &waiting);
     app_say("done: step %llu, %s, %.0f %s/s, peak memory %s\n", (unsigned long long)step,
             app_time(seconds, time, sizeof time), speed, app_unit(j->app),
             app_bytes((double)trm_peak_bytes(), memory, sizeof memory));
@@ -82,7 +84,7 @@ static void tell_done(const job *j) {
     app_json_real("seconds", seconds);
     app_json_real(app_rate_key(j->app), speed);
     app_json_int("peak_bytes", trm_peak_bytes());
-    app_json_parallel(j->app, trm_model_exec(j->model));
+    app_json_parallel(j->app, trm_model_exec(j->model), &waiting);
     app_json_close();
 }
 

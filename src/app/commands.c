@@ -95,7 +95,9 @@ const app_command app_commands[] = {
      "trireme bench comm -n 2 --op allreduce --sizes 1K,1M,102000000",
      {&app_group_common, &app_group_dry_run, &app_group_bench_comm}, app_run_bench_comm},
     {"bench train", "MODEL", 1, 1, "images per second and peak memory of training steps",
-     "Trains on random batches that cost nothing to make.",
+     "Trains on random batches that cost nothing to make. With -n it tells what ranks waited for each other behind backward, of the timed steps,\n"
+     "the ranks' mean: exposed_comm_fraction is what the last one to come to each meeting still waits, for communication and nothing else;\n"
+     "imbalance_fraction is what the others wait beyond that, for a rank that comes later; waiting_fraction is both.",
      "trireme bench train resnet50 --image-size 32 --batch-size 128 --json",
      {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_preset, &app_group_click_data, &app_group_network, &app_group_click_model,
       &app_group_exec, &app_group_train, &app_group_ranks, &app_group_roles}, app_run_bench_train},

@@ -287,7 +287,14 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
                                                                        : trm_context_set(app->context, joint, "conv", err);
 }
 
-void app_json_parallel(const app_context *app, const trm_exec *exec) {
+void app_waiting(const app_context *app, trm_exec *exec, trm_waiting *out) {
+    trm_error ignored; /* what another rank died of is told where it died */
+    if (app->ranks == NULL || trm_exec_waiting(exec, out, &ignored) != TRM_OK) {
+        *out = (trm_waiting){0};
+    }
+}
+
+void app_json_parallel(const app_context *app, const trm_exec *exec, const trm_waiting *waiting) {
     trm_parallel_info info;
     if (app->ranks == NULL) {
         return;
@@ -301,6 +308,8 @@ void app_json_parallel(const app_context *app, const trm_exec *exec) {
     app_json_int("buckets", info.buckets);
     app_json_int("reduced_bytes", info.bytes);
     app_json_int("joint_bytes", info.joint_bytes);
-    app_json_real("exposed_comm_fraction",
-                  info.step_seconds > 0 ? info.exposed_seconds / info.step_seconds : 0);
+    double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
+    app_json_real("exposed_comm_fraction", waiting->communication_seconds / step);
+    app_json_real("imbalance_fraction", waiting->imbalance_seconds / step);
+    app_json_real("waiting_fraction", (waiting->communication_seconds + waiting->imbalance_seconds) / step);
 }

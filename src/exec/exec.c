@@ -37,6 +37,9 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trmi_exec_use_threads(exec);
     double begin = trmi_os_now();
     TRMI_TRY(trmi_shard_take_inputs(exec, err));
+    if (exec->parallel != NULL) {
+        trmi_parallel_note_step(exec);
+    }
     if (exec->parallel != NULL && exec->lanes == NULL) {
         trm_status status = trmi_parallel_forward_backward(exec, err);
         trmi_exec_multiply_factors(exec);

@@ -37,6 +37,14 @@ typedef struct trmi_agreed {
     float loss, flag, spare[2];
 } trmi_agreed;
 
+/* Seconds that this rank has waited at its meetings with the others: parallel_waits.c. */
+enum { TRMI_WAITS_MOST = 1024 };
+typedef struct trmi_waits {
+    float seconds[TRMI_WAITS_MOST];
+    int32_t count, half; /* half: of them, which go first; 0 = not yet known */
+    double begin_seconds, half_seconds; /* of the steps, when the first of them began, and behind the half */
+} trmi_waits;
+
 typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
 
 typedef struct trmi_parallel {
@@ -79,7 +87,8 @@ typedef struct trmi_parallel {
     double *norm_all;
     int64_t norm_capacity;
     struct trmi_shard_run *shard; /* split graph; NULL = none */
-    double exposed_seconds, step_seconds, predicted_end, backward_end;
+    trmi_waits waits;
+    double predicted_end, backward_end;
 } trmi_parallel;
 
 struct trm_exec;
@@ -139,6 +148,10 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
 /* True on every rank if any passes true. */
 trm_status trmi_parallel_any(trmi_parallel *parallel, bool *flag, trm_error *err);
 
+/* parallel_waits.c: this rank has waited for the others since `begin`, which all of them do; a step begins. */
+void trmi_parallel_waited(trmi_parallel *parallel, double begin);
+void trmi_parallel_note_step(struct trm_exec *exec);
+
 /* ---- parallel_state.c: nobody waits here ---- */
 
 /* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
@@ -149,7 +162,7 @@ void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *er
  * Until then the others that may get it have none. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
 bool trmi_parallel_waits_for_first(const struct trm_exec *exec);
-/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as exposed communication. */
+/* Collective: until all are here; `what` they wait for, for who reports that it lasts. Counts as waiting. */
 trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_error *err);
 /* Does each rank look at gradients that others do not have, and does nobody add up what they find? Of slices all see the sums. */
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);

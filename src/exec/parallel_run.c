@@ -87,7 +87,7 @@ trm_status trmi_parallel_finish(trm_exec *exec, trm_status status, trmi_range_ar
                     slices ? range->counts[p->rank] : range->count);
         }
     }
-    p->exposed_seconds += trmi_os_now() - begin;
+    trmi_parallel_waited(p, begin);
     return status;
 }
 
@@ -213,7 +213,9 @@ trm_status trmi_parallel_exchange(void *context, double *sums, int64_t count, tr
     }
     const trm_collective op = {.kind = TRM_ALLREDUCE, .recv = sums, .count = count, .dtype = TRM_FLOAT64,
                                .reduce = TRM_REDUCE_SUM, .tag = "norms of the update"};
+    double begin = trmi_os_now();
     TRMI_TRY(trm_comm_run(p->comm, &op, err));
+    trmi_parallel_waited(p, begin);
     for (int64_t i = 0; i < count; i++) {
         sums[i] = p->everyones[i % p->blocks] ? p->sums[i] : sums[i];
     }
@@ -249,6 +251,6 @@ trm_status trmi_parallel_publish(trm_exec *exec, trm_error *err) {
                                    .counts = range->counts, .dtype = TRM_FLOAT32, .tag = "parameters"};
         TRMI_TRY(trm_comm_run(p->comm, &op, err));
     }
-    p->exposed_seconds += trmi_os_now() - begin;
+    trmi_parallel_waited(p, begin);
     return TRM_OK;
 }

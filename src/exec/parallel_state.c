@@ -43,7 +43,7 @@ trm_status trmi_parallel_meet(trmi_parallel *p, const char *what, trm_error *err
     const trm_collective op = {.kind = TRM_BARRIER, .tag = what};
     double begin = trmi_os_now();
     trm_status status = trm_comm_run(p->comm, &op, err);
-    p->exposed_seconds += trmi_os_now() - begin;
+    trmi_parallel_waited(p, begin);
     return status;
 }
 
@@ -144,7 +144,7 @@ void trmi_exec_forget_flag(trm_exec *exec) {
 
 void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     const trmi_parallel *p = exec->parallel;
-    *out = (trm_parallel_info){.size = 1, .step_seconds = exec->step_seconds};
+    *out = (trm_parallel_info){.size = 1};
     if (p == NULL) {
         return;
     }
@@ -154,8 +154,6 @@ void trm_exec_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
                                .casts = p->common ? p->casts_count : 0,
                                .alpha = p->alpha,
                                .bytes_per_second = p->beta > 0 ? 1 / p->beta : 0,
-                               .exposed_seconds = p->exposed_seconds,
-                               .step_seconds = exec->step_seconds,
                                .predicted_end_seconds = p->predicted_end,
                                .backward_end_seconds = p->backward_end};
     for (int32_t i = 0; i < p->ranges_count; i++) {
