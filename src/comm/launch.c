@@ -247,7 +247,7 @@ static void keep_time(trmi_launch *launch, job_state *job, double now) {
         for (int32_t t = 0; t < launch->count; t++) {
             if (launch->tasks[t].running) {
                 trmi_launch_blame(launch->options, "%s still runs after %.0f s (--timeout)",
-                                launch->tasks[t].name, options->timeout_seconds);
+                                  launch->tasks[t].name, options->timeout_seconds);
             }
         }
         begin_ending(launch, job, SIGTERM);

@@ -113,7 +113,7 @@ static void take_frame(hosts_job *job, host *h, const trmi_agent_frame *frame, c
         h->ready = sscanf(text, "%d %d", &version, &h->port) == 2 && version == TRMI_AGENT_VERSION;
         if (!h->ready) {
             trmi_launch_blame(job->options, "%s: the agent there speaks version %d, this one %d; install the same trireme",
-                h->name, version, TRMI_AGENT_VERSION);
+                              h->name, version, TRMI_AGENT_VERSION);
             host_ended(job, h, 2, -1, 0, 0);
         }
         return;
@@ -161,8 +161,8 @@ static void host_gone(hosts_job *job, host *h) {
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         if (!h->ready) {
             trmi_launch_blame(job->options, "%s: the remote shell %s before trireme answered; can it be reached, and is %s "
-                "there?",
-                h->name, how, job->options->agent[0]);
+                              "there?",
+                              h->name, how, job->options->agent[0]);
         } else if (!job->killed) {
             trmi_launch_blame(job->options, "%s: the agent is lost (its remote shell %s)", h->name, how);
         }
@@ -189,7 +189,7 @@ static void listen_to(hosts_job *job, host *h) {
             if (frame.kind < TRMI_AGENT_HELLO || frame.kind > TRMI_AGENT_BLAME ||
                 frame.bytes > TRMI_AGENT_FRAME_MAX) {
                 trmi_launch_blame(job->options, "%s: the remote shell prints something that is not trireme's: \"%.*s\"; "
-                    "its start-up files must not print", h->name, 40, h->input + at);
+                                  "its start-up files must not print", h->name, 40, h->input + at);
                 host_ended(job, h, 2, -1, 0, 0);
                 host_gone(job, h);
                 return;
@@ -397,7 +397,7 @@ static void conclude(hosts_job *job) {
                      worst->failed_signal != 0 ? "died of signal %d" : "ended with exit code %d",
                      worst->failed_signal != 0 ? worst->failed_signal : worst->failed_code);
             trmi_launch_blame(job->options, "the first to fail: rank %d on %s, which %s", worst->failed_rank, worst->name,
-                how);
+                              how);
         }
     }
     result->exit_code = job->timed_out ? trm_status_exit_code(TRM_TIMEOUT) : result->exit_code;
