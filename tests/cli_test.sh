@@ -103,6 +103,17 @@ for wrong in "--context foo=1|no context option 'foo'" "--bucket 0|--bucket '0':
     [ ! -e device0 ] || fail "ranks were started for ${wrong%|*}"
 done
 
+# ranks and roles are started for a model that there is; on a dry run, for data and a checkpoint that there are
+for line in "2|no model 'perceptron'|train perceptron --data synth -n 2" "2|no model 'perceptron'|train perceptron --data synth --ps 1" \
+    "2|no model 'perceptron'|verify perceptron -n 2" "3|no such data|train lenet --data $work/nowhere -n 2 --dry-run" \
+    "3|no such data|train lenet --data $work/nowhere --ps 1 --dry-run" "2|--data is needed|train lenet -n 2 --dry-run" \
+    "3|no checkpoint there|eval lenet --data synth --checkpoint $work/nowhere -n 2 --dry-run" "2|--hosts names none|train lenet --data synth --hosts ,"; do
+    IFS='|' read -r code text command <<< "$line"
+    # shellcheck disable=SC2086
+    expect "$code" "$text" $command
+    [ ! -e device0 ] || fail "processes were started for $command"
+done
+
 # ---- bad data and files
 expect 3 "no such data" train mlp --data "$work/nowhere"
 mkdir "$work/empty"

@@ -150,6 +150,8 @@ typedef struct app_network {
     trm_xent_options xent;
     app_click_network click; /* recommendation models */
 } app_network;
+/* Is there a model of this name? INVALID with the nearest, or all. */
+TRM_MUST_USE trm_status app_check_model_name(const char *name, trm_error *err);
 TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_dataset *data,
                                        bool evaluation_only, app_network *network, trm_model **out,
                                        trm_error *err);
@@ -218,9 +220,10 @@ TRM_MUST_USE trm_status app_own_path(char *path, size_t size, trm_error *err);
 
 /* ---- many ranks (ranks.c) --------------------------------------------------------------------------- */
 
-/* -n N where this process is no rank of a job yet: starts the same command N times and waits.
- * *launched: it did, and *code is the exit code. INVALID, IO. */
-TRM_MUST_USE trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err);
+typedef trm_status app_check(app_context *app, trm_error *err);
+/* -n N where this process is no rank of a job yet: starts the same command N times and waits, after `check` (may be NULL).
+ * *launched: it did, and *code is the exit code. INVALID, IO, and what `check` returns. */
+TRM_MUST_USE trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err);
 /* Finds out who this process is, meets the other ranks, makes the communicator; nothing of it with
  * one rank, or with --parallel-mode stand_alone. INVALID, TIMEOUT, PEER. */
 TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);
@@ -295,6 +298,9 @@ int app_script(int argc, char **argv, char ***out);
 int app_tell_dry_run(const app_context *app, const char *left_out);
 /* The same once the model, its options and its batches were found to be possible; otherwise tells why not. */
 int app_dry_run_model(app_context *app, const char *left_out);
+/* Before processes are started: is there such a model? On a dry run, when none will say it: the checkpoint, the data and the
+ * model's options, too. */
+TRM_MUST_USE trm_status app_check_job(app_context *app, trm_error *err);
 
 /* ---- signals (signals.c) ------------------------------------------------------------------------------ */
 

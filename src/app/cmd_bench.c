@@ -156,7 +156,7 @@ int app_run_bench_train(app_context *app) {
     app->o.retune_seconds = 0.3; /* as in training: the time to the first step is told */
     bool launched;
     int code = 0;
-    trm_status status = app_launch_self(app, &launched, &code, &err);
+    trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         free(w.seconds);
         free(w.windows);

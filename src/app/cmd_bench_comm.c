@@ -168,7 +168,7 @@ int app_run_bench_comm(app_context *app) {
     int code = 0;
     trm_status status = check_sizes(&app->o, &err);
     if (status == TRM_OK) {
-        status = app_launch_self(app, &launched, &code, &err);
+        status = app_launch_self(app, NULL, &launched, &code, &err);
     }
     if (launched && status == TRM_OK) {
         return code; /* the failing rank's own: 1 for a missed gate or wrong numbers */

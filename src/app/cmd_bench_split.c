@@ -92,7 +92,7 @@ int app_run_bench_split(app_context *app) {
     bool launched = false;
     int code = 0;
     trm_status status = check_plans(app->o.plan_given, &err);
-    status = status == TRM_OK ? app_launch_self(app, &launched, &code, &err) : status;
+    status = status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
         return code;
     }

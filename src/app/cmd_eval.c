@@ -61,7 +61,7 @@ int app_run_eval(app_context *app) {
     bool launched;
     int code = 0;
     app->evaluates = true;
-    trm_status status = app_launch_self(app, &launched, &code, &err);
+    trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         return code;
     }

@@ -159,7 +159,7 @@ int app_run_planner(app_context *app) {
         status = app_fail(&err, TRM_INVALID, "--validate runs the plans on ranks of this machine: -n 2 to %d", MEASURED_RANKS);
     } else if (here) {
         app->o.ranks = ranks;
-        status = app_launch_self(app, &launched, &code, &err);
+        status = app_launch_self(app, NULL, &launched, &code, &err);
     }
     if (launched && status == TRM_OK) {
         return code;

@@ -299,7 +299,7 @@ int app_run_train(app_context *app) {
     if (app_refuse_job_flags(app, &err) != TRM_OK) {
         return app_report(&err);
     }
-    trm_status status = app_launch_self(app, &launched, &code, &err);
+    trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);
     if (launched && status == TRM_OK) {
         return code;
     }

@@ -134,7 +134,7 @@ int app_run_verify(app_context *app) {
     int code = 0;
     app_settle_data(app);
     trm_status status = check(app, &err);
-    status = status == TRM_OK ? app_launch_self(app, &launched, &code, &err) : status;
+    status = status == TRM_OK ? app_launch_self(app, app_check_job, &launched, &code, &err) : status;
     if (launched && status == TRM_OK) {
         return code;
     }

@@ -1,5 +1,7 @@
-/* --dry-run of the commands that measure, search or compare: what can be checked without that is. */
+/* --dry-run of the commands that measure, search, compare or start processes: what can be checked without that is. */
 #include "app/app.h"
+
+#include <string.h>
 
 int app_tell_dry_run(const app_context *app, const char *left_out) {
     app_say("dry run: %s\n", left_out);
@@ -11,17 +13,44 @@ int app_tell_dry_run(const app_context *app, const char *left_out) {
     return 0;
 }
 
-int app_dry_run_model(app_context *app, const char *left_out) {
-    trm_error err;
-    trm_dataset *data = NULL;
+/* The model's options on these batches; takes `data`. */
+static trm_status check_options(app_context *app, trm_dataset *data, trm_error *err) {
     app_network network;
     trm_model_options options;
     char description[APP_DESCRIPTION_BYTES];
+    trm_status status =
+        app_model_options(app, app->parsed.arguments[0], data, app->evaluates, &network, description, &options, err);
+    trm_dataset_destroy(data);
+    return status;
+}
+
+int app_dry_run_model(app_context *app, const char *left_out) {
+    trm_error err;
+    trm_dataset *data;
     app_settle_data(app);
     trm_status status = app_dataset_random(app, &data, &err);
-    if (status == TRM_OK) {
-        status = app_model_options(app, app->parsed.arguments[0], data, false, &network, description, &options, &err);
-    }
-    trm_dataset_destroy(data);
+    status = status == TRM_OK ? check_options(app, data, &err) : status;
     return status == TRM_OK ? app_tell_dry_run(app, left_out) : app_report(&err);
+}
+
+/* Does the command read data that somebody has? */
+static bool reads_data(const app_context *app) {
+    return strcmp(app->command->name, "train") == 0 || app->evaluates || app->o.data != NULL;
+}
+
+trm_status app_check_job(app_context *app, trm_error *err) {
+    trm_dataset *data;
+    const char *name = app->parsed.arguments[0];
+    trm_status status = app_check_model_name(name, err);
+    if (status != TRM_OK || !app->o.dry_run) {
+        return status;
+    }
+    if (app->o.checkpoint != NULL && (status = app_recall(app, name, err)) != TRM_OK) {
+        return status;
+    }
+    app_settle_data(app);
+    status = reads_data(app) ? app_dataset(app, app_usage(&app->o, app->evaluates ? TRM_USAGE_TEST : TRM_USAGE_TRAIN),
+                                           !app->evaluates, &data, err)
+                             : app_dataset_random(app, &data, err);
+    return status == TRM_OK ? check_options(app, data, err) : status;
 }

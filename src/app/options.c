@@ -34,8 +34,8 @@ static const app_flag DATA[] = {
      "its form (auto); clicks: generated, with a known best AUC", 0, 0},
     {"usage", APP_CHOICE, OPTION(usage), "train|test|all", "which part (train; eval: test)", 0, 0},
     {"workers", APP_INT, OPTION(workers), "N", "threads that prepare batches (1)", 1, 64},
-    {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e9},
-    {"synth-test", APP_INT, OPTION(synth_test), "N", "samples of the generated test set (10000)", 1, 1e9},
+    {"synth-train", APP_INT, OPTION(synth_train), "N", "samples of the generated training set (50000)", 1, 1e8},
+    {"synth-test", APP_INT, OPTION(synth_test), "N", "samples of the generated test set (10000)", 1, 1e8},
     {"exact-guide", APP_BOOL, OPTION(exact_guide), NULL,
      "guide 002's numbers: 224x224, batch 32, all files, its normalisation, rate 0.01, 10 epochs, sink", 0, 0},
 };
@@ -186,8 +186,8 @@ GROUP(preset, "Model", PRESET);
 
 static const app_flag SYNTH[] = {
     {"output", APP_TEXT, OPTION(output), "DIR", "the directory to write", 0, 0},
-    {"synth-train", APP_INT, OPTION(synth_train), "N", "training samples (50000)", 1, 1e9},
-    {"synth-test", APP_INT, OPTION(synth_test), "N", "test samples (10000)", 1, 1e9},
+    {"synth-train", APP_INT, OPTION(synth_train), "N", "training samples (50000)", 1, 1e8},
+    {"synth-test", APP_INT, OPTION(synth_test), "N", "test samples (10000)", 1, 1e8},
     {"seed", APP_INT, OPTION(seed), "N", "(1)", 0, 9e15},
 };
 GROUP(synth, "Generated data", SYNTH);

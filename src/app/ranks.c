@@ -65,7 +65,7 @@ static trm_status hosts_of(char *text, trm_launch_host *hosts, int32_t *count, i
         hosts[(*count)++] = (trm_launch_host){.name = item, .address = address, .ranks = (int32_t)n};
         *ranks += n;
     }
-    return TRM_OK;
+    return *count > 0 ? TRM_OK : app_fail(err, TRM_INVALID, "--hosts names none; host:ranks,... expected");
 }
 
 trm_status app_launch(const app_context *app, const char *const *command, int *code, trm_error *err) {
@@ -136,7 +136,7 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     return TRM_OK;
 }
 
-trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_error *err) {
+trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
     if (app->o.ranks <= 1 && (app->o.hosts == NULL || getenv("TRIREME_RANK") != NULL)) {
@@ -164,6 +164,7 @@ trm_status app_launch_self(app_context *app, bool *launched, int *code, trm_erro
         trm_plan_info plan;
         status = trm_plan_read(app->o.split_plan, &plan, NULL, err);
     }
+    status = status == TRM_OK && check != NULL ? check(app, err) : status;
     if (status != TRM_OK) {
         return status;
     }

@@ -36,7 +36,7 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-static trm_status check_launch(const app_context *app, trm_error *err) {
+static trm_status check_launch(app_context *app, trm_error *err) {
     const app_options *o = &app->o;
     int64_t step;
     struct stat info;
@@ -49,6 +49,7 @@ static trm_status check_launch(const app_context *app, trm_error *err) {
         return app_fail(err, TRM_INVALID, "--init %.200s: nothing is there", o->init);
     }
     trm_status status = app_check_strategy(o, &ignored, err);
+    status = status == TRM_OK ? app_check_job(app, err) : status;
     if (status != TRM_OK || o->output == NULL || o->resume) {
         return status;
     }

@@ -88,7 +88,7 @@ static const char *name_at(int32_t index) {
     return index < images ? trm_model_name(index) : trm_recommender_name(index - images);
 }
 
-static trm_status check_name(const char *name, trm_error *err) {
+trm_status app_check_model_name(const char *name, trm_error *err) {
     const char *words[64];
     char list[160] = "";
     int count = 0;
@@ -140,7 +140,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                              trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
     bool recommender = app_is_recommender(name);
-    trm_status status = check_name(name, err);
+    trm_status status = app_check_model_name(name, err);
     *network = (app_network){.name = name, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     if (status == TRM_OK) {
         status = recommender ? app_click_network_of(app, data, &network->click, err)
