@@ -196,6 +196,8 @@ json bench data --data synth --synth-train 2000 --repeats 3
 json bench ps --rows 20000 --batch-size 1000 --repeats 3
 json bench ops lenet --batch-size 2 --repeats 3
 json train lenet --data synth --dry-run
+json train lenet --data synth --check --output "$work/checked"
+[ ! -e "$work/checked" ] || fail "train --check without roles has trained"
 json train lenet --data synth --synth-train 20 --synth-test 10 --batch-size 10 --output "$work/run"
 json eval lenet --checkpoint "$work/run" --data synth --synth-test 10
 json eval lenet --checkpoint "$work/run" --data synth --dry-run

@@ -293,6 +293,7 @@ int app_run_train(app_context *app) {
     job j = {.app = app, .name = app->parsed.arguments[0], .report = {.app = app}};
     int code = 0;
     bool launched;
+    app->o.dry_run |= app->o.check; /* whatever becomes of the roles: nothing is trained */
     if (app_is_job(app)) {
         return app_run_job(app);
     }

@@ -161,7 +161,7 @@ static trm_status share_token(role *r, trm_error *err) {
     const app_options *o = &r->app->o;
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     const char *dir = o->output != NULL ? o->output : me->model_dir;
-    if (me->token_file != NULL || dir == NULL || o->check || o->dry_run || !trm_cluster_beyond_loopback(r->cluster)) {
+    if (me->token_file != NULL || dir == NULL || o->dry_run || !trm_cluster_beyond_loopback(r->cluster)) {
         return TRM_OK;
     }
     snprintf(r->token_path, sizeof r->token_path, "%s/job.token", dir);
@@ -404,7 +404,7 @@ int app_run_role(app_context *app) {
         share_cpus(&r);
     }
     status = status == TRM_OK ? make_estimator(&r, &err) : status;
-    code = status != TRM_OK ? app_report(&err) : app->o.check || app->o.dry_run ? tell_plan(&r) : play(&r);
+    code = status != TRM_OK ? app_report(&err) : app->o.dry_run ? tell_plan(&r) : play(&r);
     trm_estimator_destroy(r.estimator);
     trm_cluster_destroy(r.cluster);
     return code;

@@ -102,7 +102,7 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
                                                                              : 1,
                                         .no_binding = true,
                                         .timeout_seconds = o->timeout,
-                                        .dry_run = o->dry_run || o->check,
+                                        .dry_run = o->dry_run,
                                         .write = app_write_through};
     trm_launch_result result;
     status = trm_launch(&options, &result, err);
