@@ -61,6 +61,7 @@ typedef struct trmi_slice {
     /* of the first one of a table: its distinct keys, and what they are wanted for, if that is the same for all */
     int64_t unique_first, unique_end;
     uint32_t wanted;
+    bool straight;     /* alone, and its keys ascend: its look-ups are its distinct keys, in order */
     int64_t section;   /* of the last arrangement, if that is in order; -1 = not in it */
     uintptr_t row_zero; /* of every slice, as trmi_batch_locate leaves it: row u lies u rows from here; 0 = see row_of */
 } trmi_slice;

@@ -327,6 +327,11 @@ static void convert_rows(const trm_ps_batch *b, const trmi_slice *slice, const u
     }
 }
 
+/* Rows of 32 bits that lie as they are wanted, one after the other. */
+static bool lies_straight(const trm_ps_batch *b, const trmi_slice *slice) {
+    return slice->straight && slice->row_zero != 0 && b->client->options.wire == TRM_FLOAT32;
+}
+
 static void scatter(trm_ps_batch *b, int32_t part) {
     const trm_ps_client *c = b->client;
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -336,7 +341,10 @@ static void scatter(trm_ps_batch *b, int32_t part) {
         if (slice->rows == NULL || slice->part != part) {
             continue;
         }
-        if (c->options.wire != TRM_FLOAT32) {
+        if (lies_straight(b, slice)) {
+            const size_t row = (size_t)width * sizeof(float);
+            memcpy(slice->rows, trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), (size_t)slice->count * row);
+        } else if (c->options.wire != TRM_FLOAT32) {
             convert_rows(b, slice, inverse, width);
         } else if (width == 16) {
             copy_rows(b, slice, inverse, 16);

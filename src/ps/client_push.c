@@ -65,7 +65,10 @@ static void sum_gradients(trm_ps_batch *b) {
         if (slice->gradients == NULL) {
             continue;
         }
-        if (width == 16) {
+        if (slice->straight && slice->row_zero != 0) { /* nothing is summed, and lies as it is */
+            const size_t row = (size_t)width * sizeof(float);
+            memcpy(trmi_batch_row(b, slice, row, (uint32_t)slice->unique_first), slice->gradients, (size_t)slice->count * row);
+        } else if (width == 16) {
             sum_slice(b, slice, 16);
         } else {
             sum_slice(b, slice, width);

@@ -246,8 +246,69 @@ static void one_shard_is_arranged_as_several_are(void **state) {
     job_stop(&j);
 }
 
+/* Wherever one key of `count` is no larger than the one before it, the slice is not taken for one that ascends. */
+static void falls_are_seen(job *j, int64_t count) {
+    static uint64_t keys[200];
+    static float rows[400];
+    trm_error err;
+    for (int64_t fall = 0; fall <= count; fall++) { /* 0: none */
+        for (int64_t i = 0; i < count; i++) {
+            keys[i] = (uint64_t)(10 * i + 7);
+        }
+        if (fall > 0 && fall < count) {
+            keys[fall] = keys[fall - 1] - (uint64_t)(fall % 2);
+        }
+        trm_ps_batch_clear(j->batch);
+        CHECK_OK(trm_ps_batch_add(j->batch, j->table[0], keys, count, rows, NULL, &err), err);
+        CHECK_OK(trmi_batch_deduplicate(j->batch, &err), err);
+        assert_true(j->batch->slices[0].straight == (fall == 0 || fall == count));
+        assert_int_equal(j->batch->unique_count, count - (fall > 0 && fall < count && fall % 2 == 0));
+        check_numbers(j->batch);
+    }
+}
+
+/* Rows and gradients of keys in order are those of the same keys in another one. */
+static void keys_that_ascend(void **state) {
+    enum { COUNT = 150 };
+    static const int64_t counts[] = {1, 2, 63, 64, 65, 66, 128, 129, 130};
+    static uint64_t keys[2][COUNT];
+    static float rows[2][COUNT * 2], gradients[2][COUNT * 2];
+    trm_error err;
+    job j;
+    job_start(&j, 3);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        falls_are_seen(&j, counts[c]);
+    }
+    job_stop(&j);
+    for (int shards = 1; shards <= 2; shards++) {
+        job_start(&j, shards);
+        for (int i = 0; i < COUNT; i++) {
+            const int at = i * 7 % COUNT;
+            keys[0][i] = keys[1][at] = (uint64_t)i * 3;
+            gradients[0][2 * i] = gradients[1][2 * at] = (float)(i + 1);
+            gradients[0][2 * i + 1] = gradients[1][2 * at + 1] = (float)-i;
+        }
+        for (int order = 0; order < 2; order++) { /* tables 0 and 1 learn the same */
+            trm_ps_batch_clear(j.batch);
+            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[order], COUNT, NULL, gradients[order], &err), err);
+            CHECK_OK(trm_ps_push(j.batch, NULL, &err), err);
+            trm_ps_batch_clear(j.batch);
+            CHECK_OK(trm_ps_batch_add(j.batch, j.table[order], keys[1 - order], COUNT, rows[order], NULL, &err), err);
+            CHECK_OK(trm_ps_flush(j.client, &err), err);
+            CHECK_OK(trm_ps_pull_start(j.batch, &err), err);
+            CHECK_OK(trm_ps_pull_wait(j.batch, &err), err);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            assert_memory_equal(rows[1] + 2 * i, rows[0] + 2 * (i * 7 % COUNT), 2 * sizeof(float));
+            assert_true(rows[1][2 * i] != 0);
+        }
+        job_stop(&j);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_that_ascend),
         cmocka_unit_test(several_slices_ask_one_table),
         cmocka_unit_test(keys_that_all_meet),
         cmocka_unit_test(one_shard_is_arranged_as_several_are),
