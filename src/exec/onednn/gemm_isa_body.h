@@ -20,11 +20,6 @@ enum { NR = VL * VN };
 #define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
 #endif
 
-#if VL == 16
-#define INTERLEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define INTERLEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#endif
-
 /* ---- tiles -------------------------------------------------------------------------------------- */
 
 /* Each sum (i, j) of a tile by name, not by loop: an array that a loop walks stays in memory. */
@@ -242,8 +237,44 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
 
 /* ---- turning --------------------------------------------------------------------------------------- */
 
-/* A VL x VL block: log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
-INLINE void transpose_block(vec v[VL]) {
+/* A VL x VL block of rows that are `step` bytes apart, turned to rows of NR. */
+#if VL == 16
+/* Quarters of four rows that are four apart make a vector; four of those are turned quarter by quarter. Half of it is done by loads:
+ * 64 of them and 32 shuffles, where rows of their own would take 64 shuffles of two sources. */
+INLINE __m512 quarters(const char *from, int64_t step) {
+    __m512 v = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)from));
+    v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 4 * step)), 1);
+    v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 8 * step)), 2);
+    return _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 12 * step)), 3);
+}
+
+INLINE void turn_floats(float *to, const char *from, int64_t step) {
+    UNROLL for (int c = 0; c < VL; c += 4, from += 16, to += 4 * NR) {
+        __m512 a = quarters(from, step), b = quarters(from + step, step);
+        __m512 d = quarters(from + 2 * step, step), e = quarters(from + 3 * step, step);
+        __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)), ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
+        __m512d de_low = _mm512_castps_pd(_mm512_unpacklo_ps(d, e)), de_high = _mm512_castps_pd(_mm512_unpackhi_ps(d, e));
+        _mm512_storeu_pd((void *)to, _mm512_unpacklo_pd(ab_low, de_low));
+        _mm512_storeu_pd((void *)(to + NR), _mm512_unpackhi_pd(ab_low, de_low));
+        _mm512_storeu_pd((void *)(to + 2 * NR), _mm512_unpacklo_pd(ab_high, de_high));
+        _mm512_storeu_pd((void *)(to + 3 * NR), _mm512_unpackhi_pd(ab_high, de_high));
+    }
+}
+
+INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
+    float rows[VL * VL];
+    for (int i = 0; type != TRM_FLOAT32 && i < VL; i++) {
+        *(vec_memory *)(rows + i * VL) = load_any(from + i * step, type, 0);
+    }
+    turn_floats(to, type == TRM_FLOAT32 ? from : (const char *)rows, type == TRM_FLOAT32 ? step : (int64_t)(VL * sizeof *rows));
+}
+#else
+/* log2(VL) rounds of a perfect shuffle of rows i and i + VL/2. */
+INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
+    vec v[VL];
+    for (int i = 0; i < VL; i++) {
+        v[i] = load_any(from + i * step, type, 0);
+    }
     for (int round = 1; round < VL; round *= 2) {
         vec w[VL];
         for (int i = 0; i < VL / 2; i++) {
@@ -254,7 +285,11 @@ INLINE void transpose_block(vec v[VL]) {
             v[i] = w[i];
         }
     }
+    for (int i = 0; i < VL; i++) {
+        *(vec_memory *)(to + i * NR) = v[i];
+    }
 }
+#endif
 
 INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
                                int64_t k, int columns) {
@@ -264,14 +299,7 @@ INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type
         const char *base = (const char *)from + j * ld * bytes;
         int64_t p = 0;
         for (; p + VL <= k; p += VL) {
-            vec v[VL];
-            for (int i = 0; i < VL; i++) {
-                v[i] = load_any(base + i * ld * bytes, type, p);
-            }
-            transpose_block(v);
-            for (int i = 0; i < VL; i++) {
-                *(vec_memory *)(to + (p + i) * NR + j) = v[i];
-            }
+            turn_block(to + p * NR + j, base + p * bytes, type, ld * bytes);
         }
         for (; p < k; p++) {
             for (int i = 0; i < VL; i++) {
