@@ -52,6 +52,7 @@ extern const trmi_conv_algorithm trmi_conv_gradw_pairs;
 extern const trmi_conv_algorithm trmi_conv_winograd;       /* winograd.c */
 extern const trmi_conv_algorithm trmi_conv_winograd_pairs; /* of 2x2 outputs, on pairs of bfloat16 */
 extern const trmi_conv_algorithm trmi_conv_winograd_gradw; /* winograd_gradw.c */
+extern const trmi_conv_algorithm trmi_conv_winograd_gradw_pairs;
 
 /* In the order in which ties are broken; NULL at the end. */
 extern const trmi_conv_algorithm *const trmi_conv_algorithms[];

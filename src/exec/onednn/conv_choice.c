@@ -20,7 +20,7 @@
 #include <string.h>
 
 const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
-    &trmi_conv_winograd, &trmi_conv_winograd_pairs, &trmi_conv_winograd_gradw, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
+    &trmi_conv_winograd, &trmi_conv_winograd_pairs, &trmi_conv_winograd_gradw, &trmi_conv_winograd_gradw_pairs, &trmi_conv_gather_gemm, &trmi_conv_gradw_gemm,
     &trmi_conv_gather_pairs, &trmi_conv_gradw_pairs, &trmi_conv_dnnl, NULL};
 
 enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };

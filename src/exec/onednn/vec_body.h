@@ -55,6 +55,15 @@ INLINE void store_half(uint16_t *to, vec value) {
 #endif
 }
 
+#if VL == 16 && defined(__AVX512BF16__)
+/* Two vectors rounded as above to pairs: `even` in the low halves, `odd` in the high ones. */
+INLINE vec round_pair(vec even, vec odd) {
+    const __m512i deal = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4,
+                                          19, 3, 18, 2, 17, 1, 16, 0);
+    return (vec)_mm512_permutexvar_epi16(deal, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
+}
+#endif
+
 INLINE float load_one(const void *from, trm_dtype type, int64_t i) {
     return type == TRM_BFLOAT16 ? trmi_bf16_to_float(((const uint16_t *)from)[i])
                                 : ((const float *)from)[i];

@@ -312,11 +312,7 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     *c = (winograd){.problem = *p, .gemm = gemm, .isa = trmi_winograd(), .pairs = gemm->pair == 2,
                     .threads = backend->threads};
     trmi_winograd_tiles_init(&c->tiles, p, size);
-    for (int32_t xi = 0; xi < XI; xi++) {
-        if (trmi_winograd_has(size, xi / 6) && trmi_winograd_has(size, xi % 6)) {
-            c->xi[c->xi_count++] = xi;
-        }
-    }
+    c->xi_count = trmi_winograd_points(size, c->xi);
     int64_t nr = c->gemm->nr;
     c->k_blocks = trmi_pieces(c->tiles.in_c, k_most(c));
     c->panels = (c->tiles.out_c + nr - 1) / nr;

@@ -31,6 +31,8 @@ typedef struct trmi_winograd_order {
 bool trmi_winograd_can(const trmi_conv_problem *p);
 /* Has a tile of r outputs this point, in one dimension? (winograd_isa.h) */
 bool trmi_winograd_has(int r, int64_t point);
+/* Those xi that tiles of size x size outputs have; returns their number. */
+int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]);
 /* Flops of the products; and of the products, `gain` of which take the time of one, and all transforms. */
 double trmi_winograd_work(const trmi_conv_problem *p, int size);
 double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain);
@@ -57,6 +59,8 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
                                          int64_t last);
 /* Asks for the pixels of the patch that the tiles before it have not read. */
 void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input);
+/* Asks for the pixels of the output tile. */
+void trmi_winograd_ask_output(const trmi_winograd_tiles *t, int64_t tile, const void *output);
 /* The output tile's pixels; `outside` (NULL or zeros) for those outside. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]);

@@ -36,6 +36,14 @@ typedef struct trmi_winograd_isa {
     void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count, int r);
     /* G' s G: to[t * tap + i] from s[xi * stride + i]. */
     void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
+    /* F(2x2, 3x3), by the points 0, 1, -1, infinity, of two tiles side by side, bfloat16 only; NULL where the CPU has no pairs.
+     * B' d B of the patches' rows 0 .. 3, columns 0 .. 3 and 2 .. 5: to[i * down + j * across + c], i, j < 4, are two bfloat16, the
+     * left tile's in the low half. A dy A' of the rows 0, 1, columns 0, 1 and 2, 3. G' s G of s[(4 * i + j) * stride + c]. */
+    void (*input_pair)(float *to, int64_t down, int64_t across, const void *const pixels[TRMI_WINO_IN], int64_t first,
+                       int64_t count);
+    void (*gradient_pair)(float *to, int64_t down, int64_t across, const void *const pixels[TRMI_WINO_OUT], int64_t first,
+                          int64_t count);
+    void (*weights_gradient_small)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
 } trmi_winograd_isa;
 
 extern const trmi_winograd_isa trmi_winograd_plain;

@@ -312,10 +312,19 @@ static void weights_gradient(float *to, int64_t tap, const float *s, int64_t str
     }
 }
 
+#if VL == 16 && defined(__AVX512BF16__)
+#include "exec/onednn/winograd_isa_pairs.h"
+#endif
+
 const trmi_winograd_isa PASTE(trmi_winograd_, NAME) = {.name = STRING(NAME),
                                                        .channels = VL,
                                                        .input = input,
                                                        .gradient = gradient,
                                                        .output = output,
                                                        .weights = weights,
+#if VL == 16 && defined(__AVX512BF16__)
+                                                       .input_pair = input_pair,
+                                                       .gradient_pair = gradient_pair,
+                                                       .weights_gradient_small = weights_gradient_small,
+#endif
                                                        .weights_gradient = weights_gradient};

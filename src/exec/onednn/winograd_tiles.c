@@ -74,6 +74,16 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
 
 bool trmi_winograd_has(int r, int64_t point) { return point == 5 || point <= r; }
 
+int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < TRMI_WINO_XI; i++) {
+        if (trmi_winograd_has(size, i / 6) && trmi_winograd_has(size, i % 6)) {
+            xi[count++] = i;
+        }
+    }
+    return count;
+}
+
 void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order *order, int64_t xi,
                         int64_t *begin, int64_t *end) {
     bool lower = trmi_winograd_has(t->edge_y, xi / 6), right = trmi_winograd_has(t->edge_x, xi % 6);
@@ -115,17 +125,28 @@ trmi_prefetch trmi_winograd_output_ahead(const trmi_winograd_tiles *t, const voi
     return trmi_prefetch_rows((const char *)output + begin * row, row, any ? end - begin : 0, row);
 }
 
-void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input) {
-    place at = place_of(t, tile);
-    int64_t pixel = t->in_c * t->in_bytes;
-    int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
-    int64_t rows = trmi_min_i64(t->size, t->in_h - y), bytes = trmi_min_i64(t->size, t->in_w - x) * pixel;
-    const char *from = (const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel;
-    for (int64_t i = 0; i < rows; i++, from += t->in_w * pixel) {
+/* `rows` rows of `bytes`, one `stride` behind the other. */
+static void ask(const char *from, int64_t rows, int64_t bytes, int64_t stride) {
+    for (int64_t i = 0; i < rows; i++, from += stride) {
         for (int64_t b = 0; b < bytes; b += 64) {
             __builtin_prefetch(from + b, 0, 3);
         }
     }
+}
+
+void trmi_winograd_ask(const trmi_winograd_tiles *t, int64_t tile, const void *input) {
+    place at = place_of(t, tile);
+    int64_t pixel = t->in_c * t->in_bytes;
+    int64_t y = trmi_max_i64(0, at.y - t->pad_y + 2), x = trmi_max_i64(0, at.x - t->pad_x + 2);
+    ask((const char *)input + ((at.n * t->in_h + y) * t->in_w + x) * pixel, trmi_min_i64(t->size, t->in_h - y),
+        trmi_min_i64(t->size, t->in_w - x) * pixel, t->in_w * pixel);
+}
+
+void trmi_winograd_ask_output(const trmi_winograd_tiles *t, int64_t tile, const void *output) {
+    place at = place_of(t, tile);
+    int64_t pixel = t->out_c * t->out_bytes;
+    ask((const char *)output + ((at.n * t->out_h + at.y) * t->out_w + at.x) * pixel, trmi_min_i64(t->size, t->out_h - at.y),
+        trmi_min_i64(t->size, t->out_w - at.x) * pixel, t->out_w * pixel);
 }
 
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
