@@ -230,6 +230,13 @@ out=$("$trireme" train mlp --data "$work/nowhere" --json 2> /dev/null)
 python3 -c 'import json, sys; e = json.loads(sys.argv[1]); assert e["event"] == "error" and e["exit_code"] == 3' "$out" ||
     fail "an error with --json: $out"
 
+# ---- closed standard streams: no file or socket of ours becomes one of them
+"$trireme" train lenet --data synth --synth-train 16 --synth-test 16 --batch-size 8 --steps 1 --output "$work/closed" <&- >&- 2>&-
+[ $? = 4 ] || fail "training without standard streams: exit 4 expected"
+expect 0 "ckpt-1: verified" inspect "$work/closed"
+(cd "$work" && "$trireme" train lenet --data synth --synth-train 32 --synth-test 16 --batch-size 8 --steps 1 -n 2 --log-every 1 <&- 2>&-) > "$work/out" ||
+    fail "two ranks without standard error and input: $(cat "$work/out")"
+
 # ---- a full standard output is not success
 if [ -w /dev/full ]; then
     "$trireme" version > /dev/full 2> "$work/err"

@@ -107,6 +107,7 @@ int main(int argc, char **argv) {
     static char version[] = "version";
     trm_error err;
     double begin = trm_now_seconds();
+    app_output_keep_streams();
     app_signals_prepare();
     app_output_begin(has_word(argc, argv, "--json"), false, false, "auto");
     if (argc < 2) {

@@ -2,6 +2,7 @@
 
 #include "app/flags.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,6 +37,15 @@ static void log_sink(void *context, trm_log_level level, const char *room, const
     } else {
         end_status_line();
         fprintf(stderr, "trireme: %s: %s\n", room, line);
+    }
+}
+
+void app_output_keep_streams(void) {
+    static const int modes[] = {[STDIN_FILENO] = O_RDONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_WRONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0) {
+            (void)!open("/dev/null", modes[fd]); /* the lowest number that is free: fd */
+        }
     }
 }
 

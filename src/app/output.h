@@ -15,6 +15,9 @@ typedef struct app_output {
 
 extern app_output app_out;
 
+/* First of all: standard streams that are closed become ones of nothing, or a file or socket of ours would be one and take what
+ * is printed. What goes to a closed stdout is missed by app_output_end. */
+void app_output_keep_streams(void);
 /* Sets app_out and the library's log sink. `color` is auto, always or never. */
 void app_output_begin(bool json, bool quiet, bool verbose, const char *color);
 /* The exit code, or 4 when stdout could not be written. */
@@ -34,10 +37,10 @@ void app_status_line(const char *format, ...) TRM_PRINTF(1, 2);
 int app_report(const trm_error *err);
 void app_warn(const char *format, ...) TRM_PRINTF(1, 2);
 
-/* One JSON object on a line of stdout; silent without --json. Between open and close any of the
- * others; reals have 9 significant digits. */
 /* A whole object that somebody else wrote, on its line. */
 void app_json_line(const char *object);
+/* One JSON object on a line of stdout; silent without --json. Between open and close any of the
+ * others; reals have 9 significant digits. */
 void app_json_open(void);
 void app_json_text(const char *key, const char *value);
 void app_json_int(const char *key, int64_t value);
