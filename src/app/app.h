@@ -164,7 +164,6 @@ enum { APP_DESCRIPTION_BYTES = 4096 };
 TRM_MUST_USE trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                                           bool evaluation_only, app_network *network, char *description,
                                           trm_model_options *out, trm_error *err);
-trm_precision app_precision(const app_options *o);
 
 /* ---- flags without effect (idle.c) ---------------------------------------------------------------------- */
 
@@ -215,8 +214,6 @@ TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *e
 bool app_ends_in(const char *path, const char *ending);
 /* A plan file's text; what is wrong with it is told with its name.   owns  *out: caller, trm_string_free */
 TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *err);
-/* This program's path, fit to stand between single quotes. */
-TRM_MUST_USE trm_status app_own_path(char *path, size_t size, trm_error *err);
 
 /* ---- many ranks (ranks.c) --------------------------------------------------------------------------- */
 

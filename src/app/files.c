@@ -1,4 +1,4 @@
-/* Small text files, and this program's own one. */
+/* Files as flags name them: small texts, plans, endings. */
 #include "app/app.h"
 
 #include "trireme/planner.h"
@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TEXT_MAX = 1 << 20 };
 
@@ -39,13 +38,4 @@ bool app_ends_in(const char *path, const char *ending) {
 trm_status app_read_plan(const char *path, char **out, trm_error *err) {
     trm_plan_info info;
     return trm_plan_read(path, &info, out, err);
-}
-
-trm_status app_own_path(char *path, size_t size, trm_error *err) {
-    ssize_t length = readlink("/proc/self/exe", path, size - 1);
-    if (length <= 0) {
-        return app_fail(err, TRM_IO, "/proc/self/exe: %s", strerror(errno));
-    }
-    path[length] = '\0';
-    return strpbrk(path, "'\\") == NULL ? TRM_OK : app_fail(err, TRM_INVALID, "%s: a path with quotes; give --links", path);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-trm_precision app_precision(const app_options *o) {
+static trm_precision precision_of(const app_options *o) {
     if (strcmp(o->precision, "mixed") == 0 || strcmp(o->precision, "allow_mix_precision") == 0) {
         return TRM_PRECISION_MIXED;
     }
@@ -187,7 +187,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .learning_rate = rate_of(o),
         .data = data,
         .backend = o->backend,
-        .precision = app_precision(o),
+        .precision = precision_of(o),
         .loss_scale = loss_scale,
         .threads = (int)o->threads,
         .seed = (uint64_t)o->seed,

@@ -15,12 +15,8 @@ void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbo
     log_state.most_verbose = most_verbose;
 }
 
-bool trmi_log_wanted(trm_log_level level) {
-    return log_state.sink != NULL && level <= log_state.most_verbose;
-}
-
 void trmi_log(trm_log_level level, const char *room, const char *format, ...) {
-    if (!trmi_log_wanted(level)) {
+    if (log_state.sink == NULL || level > log_state.most_verbose) {
         return;
     }
     char line[1024];

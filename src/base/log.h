@@ -5,7 +5,5 @@
 #include "trireme/base.h"
 
 void trmi_log(trm_log_level level, const char *room, const char *format, ...) TRM_PRINTF(3, 4);
-/* True when a line of this level would reach a sink: guards costly arguments. */
-bool trmi_log_wanted(trm_log_level level);
 
 #endif

@@ -58,8 +58,6 @@ trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err);
 trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_error *err);
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err);
 void trmi_launch_guard_end(trmi_launch *launch);
-/* Removes what a rank 0 that was killed at the rendezvous leaves in /tmp. */
-void trmi_launch_sweep(const trmi_launch *launch);
 /* Signals a task's process group. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
 

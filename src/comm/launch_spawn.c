@@ -193,7 +193,8 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
     }
 }
 
-void trmi_launch_sweep(const trmi_launch *launch) {
+/* Removes what a rank 0 that was killed at the rendezvous leaves in /tmp. */
+static void sweep(const trmi_launch *launch) {
     char lock[120];
     if (launch->meet[0] != '\0') {
         snprintf(lock, sizeof lock, "%s.lock", launch->meet);
@@ -230,7 +231,7 @@ static _Noreturn void guard(int fd, const trmi_launch *launch) {
     for (int32_t g = 0; g < count; g++) {
         kill(-groups[g], SIGKILL);
     }
-    trmi_launch_sweep(launch);
+    sweep(launch);
     if (launch->options->scratch != NULL) {
         trm_error ignored;
         (void)!trmi_os_remove_tree(NULL, launch->options->scratch, &ignored);

@@ -236,8 +236,6 @@ static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, int64_t
 /* shm_wait.c: the events. post publishes the slot of operation `posts + 1`, filled by the caller. */
 void trmi_shm_post(trmi_shm *shm);
 trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err);
-void trmi_shm_arrive(trmi_shm *shm);
-trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err);
 /* At the end of an operation: wakes whoever slept through this rank's arrivals. */
 void trmi_shm_settle(trmi_shm *shm);
 /* Sums in parts, of groups with more ranks than CPUs. begin: the next `count` parts are this operation's. take: one that

@@ -64,7 +64,7 @@ void trmi_shm_post(trmi_shm *shm) {
     arrived(shm);
 }
 
-void trmi_shm_arrive(trmi_shm *shm) {
+static void arrive(trmi_shm *shm) {
     shm->phases++;
     atomic_store_explicit(&shm->lines[shm->me].phase, shm->phases, memory_order_release);
     arrived(shm);
@@ -232,10 +232,6 @@ trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_op *op, trm_error *err)
     return wait_event(shm, has_posted, op, err);
 }
 
-trm_status trmi_shm_wait_phase(trmi_shm *shm, const trmi_op *op, trm_error *err) {
-    return wait_event(shm, has_arrived, op, err);
-}
-
 static int32_t lanes_of(const trmi_shm *shm) {
     return shm->cpus < TRMI_SHM_LANES ? shm->cpus : TRMI_SHM_LANES;
 }
@@ -287,6 +283,6 @@ trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_op *op, trm_error *err)
 }
 
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_op *op, trm_error *err) {
-    trmi_shm_arrive(shm);
+    arrive(shm);
     return wait_event(shm, has_arrived, op, err);
 }

@@ -16,7 +16,8 @@ int64_t trmi_order_real(const trmi_order *order) {
     return order->count / order->shards + (order->shard < order->count % order->shards);
 }
 
-int64_t trmi_order_at(const trmi_order *order, int64_t epoch, int64_t place) {
+/* The sample at place `place` < trmi_order_real, before the window shuffle. */
+static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) {
     int64_t global = (place * order->shards + order->shard) % order->count;
     if (!order->shuffled) {
         return global;
@@ -42,7 +43,7 @@ void trmi_cursor_free(trmi_cursor *cursor) {
 static int64_t draw(trmi_cursor *cursor, const trmi_order *order) {
     int64_t real = trmi_order_real(order);
     while (cursor->pooled < order->window && cursor->taken < real) {
-        cursor->pool[cursor->pooled++] = trmi_order_at(order, cursor->epoch, cursor->taken++);
+        cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
     }
     /* A seed of its own: the draws must not follow the permutation, nor another shard's. */
     uint64_t seed = trmi_mix(trmi_mix(order->seed, (uint64_t)cursor->epoch),
@@ -59,7 +60,7 @@ void trmi_cursor_read(trmi_cursor *cursor, const trmi_order *order, int64_t epoc
                       int64_t count, int64_t *indices) {
     if (cursor->pool == NULL) {
         for (int64_t i = 0; i < count; i++) {
-            indices[i] = trmi_order_at(order, epoch, first + i);
+            indices[i] = sample_at(order, epoch, first + i);
         }
         return;
     }

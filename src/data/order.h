@@ -18,9 +18,6 @@ typedef struct trmi_order {
 int64_t trmi_order_places(const trmi_order *order);
 int64_t trmi_order_real(const trmi_order *order);
 
-/* The sample at place `place` < trmi_order_real, before the window shuffle. */
-int64_t trmi_order_at(const trmi_order *order, int64_t epoch, int64_t place);
-
 /* The window shuffle walks: `pool` of `window` samples, from which each output is drawn. */
 typedef struct trmi_cursor {
     int64_t *pool; /* `window` of them; NULL without a window */

@@ -24,8 +24,8 @@ enum {
 /* Samples of the test set are numbered from here. */
 static const int64_t test_origin = (int64_t)1 << 40;
 
-const char *const trmi_shape_names[10] = {"disc",  "ring", "square",    "frame",    "triangle",
-                                          "cross", "star", "half-disc", "crescent", "bars"};
+static const char *const NAMES[10] = {"disc",  "ring", "square",    "frame",    "triangle",
+                                      "cross", "star", "half-disc", "crescent", "bars"};
 
 int32_t trmi_shape_label(uint64_t seed, int64_t index) {
     /* Each ten neighbours have all ten classes. */
@@ -332,7 +332,7 @@ trm_status trm_shapes_write(const trm_shapes_options *options, const char *path,
     TRMI_TRY(write_file(path, "test_batch.bin", seed, test_origin, test, err));
     trmi_text names = {0};
     for (int c = 0; c < TRMI_CIFAR10_CLASSES; c++) {
-        trmi_text_printf(&names, "%s\n", trmi_shape_names[c]);
+        trmi_text_printf(&names, "%s\n", NAMES[c]);
     }
     return write_text(path, "batches.meta.txt", &names, err);
 }

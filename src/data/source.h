@@ -93,8 +93,6 @@ void trmi_scratch_free(trmi_scratch *scratch);
 /* A dataset around `source`, which it takes over (destroys on failure too). */
 trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error *err);
 
-/* The ten classes of trm_dataset_shapes, by label. */
-extern const char *const trmi_shape_names[10];
 /* Writes the 3072 planar bytes of sample `index`; its label is trmi_shape_label(...). */
 void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar);
 int32_t trmi_shape_label(uint64_t seed, int64_t index);

@@ -285,9 +285,6 @@ trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape);
 /* Cost of any operator, by its row or the default. */
 trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op);
 
-/* Shape rules shared by rows. Fails with both shapes in the sentence. */
-trm_status trmi_infer_broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
-                                trm_error *err);
 void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype, trm_shape shape);
 
 /* A value's full text for messages: "conv1 [32, 64, 8, 8] float32". */

@@ -7,8 +7,8 @@
 
 /* ---- shape rules --------------------------------------------------------------------------- */
 
-trm_status trmi_infer_broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out,
-                                trm_error *err) {
+/* Fails with both shapes in the sentence. */
+static trm_status broadcast(const trm_graph *graph, const trmi_op *op, trm_shape *out, trm_error *err) {
     const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;
     const trm_shape *b = &trmi_input_of(graph, op, 1)->shape;
     int32_t rank = a->rank > b->rank ? a->rank : b->rank;
@@ -37,7 +37,7 @@ static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
                          trm_dtype_name(a->dtype), trm_dtype_name(b->dtype));
     }
     trm_shape shape;
-    TRMI_TRY(trmi_infer_broadcast(graph, op, &shape, err));
+    TRMI_TRY(broadcast(graph, op, &shape, err));
     trmi_set_output(graph, op, 0, a->dtype, shape);
     return TRM_OK;
 }

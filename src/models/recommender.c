@@ -134,8 +134,9 @@ int64_t trmi_click_width_of(const trm_recommender_options *o, int32_t table) {
     return own == 0 ? trmi_click_width(o) : own;
 }
 
-trm_node trmi_click_rows(trm_graph *g, const char *name, int64_t width, trm_init init, const trm_click_inputs *in,
-                         const trm_recommender_options *o, const trmi_click_shape *shape) {
+/* Rows of the parameter `name`.weight, or of those of all tables; width 0 = the options'. */
+static trm_node rows_of_all(trm_graph *g, const char *name, int64_t width, trm_init init, const trm_click_inputs *in,
+                            const trm_recommender_options *o, const trmi_click_shape *shape) {
     trm_node parts[TRMI_CLICK_FIELDS_MAX];
     bool alike = true;
     trm_graph_push_scope(g, "%s", name);
@@ -163,7 +164,7 @@ trm_node trmi_click_rows(trm_graph *g, const char *name, int64_t width, trm_init
 trm_node trmi_click_embedding(trm_graph *g, const trm_click_inputs *in, const trm_recommender_options *o,
                               const trmi_click_shape *shape) {
     trm_init init = o->table_init == TRM_INIT_ZERO ? TRM_INIT_NORMAL_001 : o->table_init;
-    return trmi_click_rows(g, "embedding", 0, init, in, o, shape);
+    return rows_of_all(g, "embedding", 0, init, in, o, shape);
 }
 
 /* ---- layers ------------------------------------------------------------------------------------- */
@@ -205,7 +206,7 @@ trm_node trmi_click_flat(trm_graph *g, trm_node rows, const trm_click_inputs *in
 trm_node trmi_click_linear(trm_graph *g, const trm_click_inputs *in,
                            const trm_recommender_options *o, const trmi_click_shape *shape) {
     const int32_t fields = 1;
-    trm_node sum = trmi_click_rows(g, "wide", 1, TRM_INIT_ZERO, in, o, shape);
+    trm_node sum = rows_of_all(g, "wide", 1, TRM_INIT_ZERO, in, o, shape);
     sum = trm_reduce_sum(g, sum, &fields, 1, false);
     if (in->dense.id == 0 || o->no_wide_dense) {
         return sum;

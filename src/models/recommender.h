@@ -19,12 +19,8 @@ typedef struct trmi_click_shape {
 bool trmi_click_shape_of(trm_graph *graph, const char *model, const trm_click_inputs *inputs,
                          const trm_recommender_options *options, trmi_click_shape *out);
 
-/* Rows [N, F, width] of the parameter `name`.weight, or those of the tables that the options name, side by side
- * in their order (of different widths: [N, their sum]); bags pooled. Width 0 = the options'. */
-trm_node trmi_click_rows(trm_graph *graph, const char *name, int64_t width, trm_init init,
-                         const trm_click_inputs *inputs, const trm_recommender_options *options,
-                         const trmi_click_shape *shape);
-/* Those of "embedding". */
+/* Rows [N, F, width] of the parameter embedding.weight, or those of the tables that the options name, side by side
+ * in their order (of different widths: [N, their sum]); bags pooled. */
 trm_node trmi_click_embedding(trm_graph *graph, const trm_click_inputs *inputs, const trm_recommender_options *options,
                               const trmi_click_shape *shape);
 /* Breaks the graph where tables differ in width. */

@@ -552,8 +552,6 @@ void trmi_router_destroy(trmi_router *r) {
     }
 }
 
-const trmi_mesh *trmi_router_mesh(const trmi_router *r) { return &r->mesh; }
-
 static uint64_t hash_of(const entry *e) {
     uint64_t h = 0xCBF29CE484222325ull;
     for (int32_t i = 0; i < e->shape.rank; i++) {

@@ -33,8 +33,6 @@ typedef struct trmi_loops {
 } trmi_loops;
 
 void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out);
-/* Rows of the input that output rows [a, b) need, clipped; may be empty. */
-void trmi_window_rows(const trmi_window *window, int64_t a, int64_t b, int64_t *begin, int64_t *end);
 /* Input 0's kind of tensor with the halo that `rank` needs: box of the window input. */
 trmi_box trmi_window_box(const trmi_loops *loops, const trmi_mesh *mesh, const trm_shape *in, const trm_shape *out,
                          const trmi_spread *in_spread, const trmi_spread *out_spread, int32_t rank);

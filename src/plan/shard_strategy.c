@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void trmi_window_rows(const trmi_window *w, int64_t a, int64_t b, int64_t *begin, int64_t *end) {
+/* Rows of the input that output rows [a, b) need, clipped; may be empty. */
+static void rows_needed(const trmi_window *w, int64_t a, int64_t b, int64_t *begin, int64_t *end) {
     int64_t first = a * w->stride - w->before, last = (b - 1) * w->stride - w->before + w->extent;
     *begin = first < 0 ? 0 : first > w->in ? w->in : first;
     *end = last > w->in ? w->in : last;
@@ -23,7 +24,7 @@ trmi_box trmi_window_box(const trmi_loops *l, const trmi_mesh *mesh, const trm_s
             cut = cut || out_spread->at[axis] == TRMI_SPLIT + 2 + i;
         }
         if (cut) {
-            trmi_window_rows(&l->window[i], made.begin[2 + i], made.end[2 + i], &box.begin[2 + i], &box.end[2 + i]);
+            rows_needed(&l->window[i], made.begin[2 + i], made.end[2 + i], &box.begin[2 + i], &box.end[2 + i]);
         }
     }
     return box;
@@ -92,7 +93,7 @@ static bool windows_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
         int64_t each = parts > 1 ? w->out / parts : 0, more = parts > 1 ? w->out % parts : 0;
         for (int64_t p = 0; parts > 1 && p < parts; p++) {
             int64_t a = p * each + (p < more ? p : more), begin, end;
-            trmi_window_rows(w, a, a + each + (p < more), &begin, &end);
+            rows_needed(w, a, a + each + (p < more), &begin, &end);
             if (begin >= end) {
                 return false;
             }

@@ -149,7 +149,6 @@ typedef struct trmi_route {
 typedef struct trmi_router trmi_router;
 trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out, trm_error *err);
 void trmi_router_destroy(trmi_router *router);
-const trmi_mesh *trmi_router_mesh(const trmi_router *router);
 
 /* Cheapest sequence of moves from one spread to another (Dijkstra over spreads; moves of one axis, of
  * several fused, and the direct exchange of boxes). `peak_elements` bounds every intermediate part (0 = no

@@ -248,8 +248,7 @@ static void stochastic_rounding_is_unbiased_and_a_counter(void **state) {
     }
 }
 
-/* ---- initial values ---------------------------------------------------------------------------
- */
+/* ---- initial values -------------------------------------------------------------------------- */
 
 static void initial_values_have_their_moments(void **state) {
     enum { KEYS = 5000, WIDTH = 7 };
@@ -276,8 +275,7 @@ static void initial_values_have_their_moments(void **state) {
     }
 }
 
-/* ---- pooling and hashing ------------------------------------------------------------------------
- */
+/* ---- pooling and hashing --------------------------------------------------------------------- */
 
 static double pooled_loss(trm_pooling p, const float *rows, const float *weights,
                           const int64_t *offsets, int bags, int width, const float *d_out) {

@@ -309,8 +309,7 @@ static trm_status measure_bytes(service *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* ---- checkpoints ------------------------------------------------------------------------------
- */
+/* ---- checkpoints ----------------------------------------------------------------------------- */
 
 /* What the disk does with as many bytes, written and flushed. */
 static trm_status disk_rate(const char *folder, int64_t bytes, double *write_rate,

@@ -84,8 +84,7 @@ static void round_robin_goes_round_and_sizes_are_balanced(void **state) {
     }
 }
 
-/* ---- on servers -------------------------------------------------------------------------------
- */
+/* ---- on servers ------------------------------------------------------------------------------ */
 
 enum { DENSE = 4, WIDTH = 8, STEPS = 5, WORKERS = 2 };
 static const int64_t dense_rows[DENSE] = {13, 1, 40, 7};

@@ -56,8 +56,7 @@ void trmi_rows_free(trmi_rows *rows) {
     *rows = (trmi_rows){.account = account};
 }
 
-/* ---- guides -------------------------------------------------------------------------------------
- */
+/* ---- guides ---------------------------------------------------------------------------------- */
 
 static uint64_t guide_at(const trmi_rows *rows, const char *place) {
     uint64_t guide;
@@ -121,8 +120,7 @@ static uint64_t without_key(uint64_t guide, uint64_t hash, int64_t distance) {
     return guide;
 }
 
-/* ---- finding ----------------------------------------------------------------------------------
- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static char *place_at(const trmi_rows *rows, const trmi_rows_page *page, int64_t place) {
     return page->base + (size_t)place * rows->stride;
@@ -195,8 +193,7 @@ int trmi_rows_sample(const trmi_rows *rows, const uint32_t random[2], char **out
     return records_of(rows, page, first, first + TRMI_SAMPLE_PLACES, out);
 }
 
-/* ---- growing ------------------------------------------------------------------------------------
- */
+/* ---- growing --------------------------------------------------------------------------------- */
 
 /* How far from a home the nearest free place is; more than the reach if there is none. */
 static int64_t free_place(const trmi_rows *rows, const trmi_rows_page *page, int64_t home) {

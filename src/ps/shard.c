@@ -97,11 +97,6 @@ trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker) {
     return NULL;
 }
 
-uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker) {
-    const trmi_window *w = trmi_shard_window(shard, worker);
-    return w == NULL ? 0 : w->incarnation;
-}
-
 trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, trm_error *err) {
     const trmi_window *w = trmi_shard_window(shard, id->worker);
     trmi_window fresh = {.worker = id->worker, .incarnation = id->incarnation};

@@ -171,8 +171,6 @@ int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
                            trm_ps_writer out[TRM_PS_WRITERS]);
 /* NULL: this worker has pushed nothing here. */
 trmi_window *trmi_shard_window(const trmi_shard *shard, uint32_t worker);
-/* Last incarnation of a worker, 0 if it was never here. */
-uint32_t trmi_shard_incarnation(const trmi_shard *shard, uint32_t worker);
 /* Puts a window from a checkpoint in place. */
 trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, trm_error *err);
 

@@ -71,8 +71,7 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
                           table->name, (long long)table->account->limit);
 }
 
-/* ---- cuts -------------------------------------------------------------------------------------
- */
+/* ---- cuts ------------------------------------------------------------------------------------ */
 
 static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
@@ -161,8 +160,7 @@ bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
     return true;
 }
 
-/* ---- creation ----------------------------------------------------------------------------------
- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 trm_status trmi_row_table_create(const trm_table_options *options,
                                  const trmi_row_table_place *place, trmi_account *account,
@@ -242,8 +240,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
     trmi_account_free(account, table, sizeof *table);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 enum { READ_AS_KEYS = 256 };
 
@@ -381,8 +378,7 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
     out->admission_level = table->admitter.level;
 }
 
-/* ---- restoring ----------------------------------------------------------------------------------
- */
+/* ---- restoring ------------------------------------------------------------------------------- */
 
 bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fresh) {
     trmi_row_header header;

@@ -140,6 +140,5 @@ char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick
 void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick);
 /* One row leaves if the cap says that the table is full. False if none can. */
 bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick);
-void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key);
 
 #endif

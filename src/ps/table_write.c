@@ -63,10 +63,9 @@ static inline __attribute__((always_inline)) void learn(trmi_row_table *table, c
     h->version += h->version == UINT32_MAX ? 2 : 1;
 }
 
-/* ---- rows leave -------------------------------------------------------------------------------
- */
+/* ---- rows leave ------------------------------------------------------------------------------ */
 
-void trmi_row_table_note_removed(trmi_row_table *table, uint64_t key) {
+static void note_removed(trmi_row_table *table, uint64_t key) {
     if (!table->track_removed || table->removed_lost) {
         return;
     }
@@ -115,7 +114,7 @@ bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
     } else {
         return false;
     }
-    trmi_row_table_note_removed(table, key);
+    note_removed(table, key);
     return true;
 }
 
@@ -283,8 +282,7 @@ char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick
     return record;
 }
 
-/* ---- rows arrive --------------------------------------------------------------------------------
- */
+/* ---- rows arrive ----------------------------------------------------------------------------- */
 
 /* A new row, or NULL if it may not or cannot come. */
 static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *tick) {
@@ -408,8 +406,7 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
     return TRM_OK;
 }
 
-/* ---- expiry -------------------------------------------------------------------------------------
- */
+/* ---- expiry ---------------------------------------------------------------------------------- */
 
 static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_t last_time,
                         float score, const trmi_tick *tick) {

@@ -47,8 +47,6 @@ trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *
 void trmi_dnnl_conv_destroy(trmi_dnnl_conv *conv);
 /* Bytes of scratch that run needs, 64-byte aligned. */
 int64_t trmi_dnnl_conv_scratch(const trmi_dnnl_conv *conv);
-/* The library's name of its kernel ("jit:avx512_core"). owns: the conv */
-const char *trmi_dnnl_conv_name(const trmi_dnnl_conv *conv);
 trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *conv, void *image, void *weights, void *bias,
                               void *result, void *scratch, trm_error *err);
 

@@ -232,12 +232,6 @@ int64_t trmi_dnnl_conv_scratch(const trmi_dnnl_conv *c) {
     return c->inner_bytes + c->reorder_scratch_bytes + c->conv_scratch_bytes;
 }
 
-const char *trmi_dnnl_conv_name(const trmi_dnnl_conv *c) {
-    const char *name = NULL;
-    dnnl_primitive_desc_query(c->conv.pd, dnnl_query_impl_info_str, 0, &name);
-    return name == NULL ? "" : name;
-}
-
 static dnnl_status_t point(dnnl_memory_t memory, void *data) {
     return memory == NULL ? dnnl_success : dnnl_memory_set_data_handle(memory, data);
 }
