@@ -256,7 +256,8 @@ trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, 
         return TRMI_FAIL(err, TRM_INVALID, "worker %u: position %lld in a lease of %lld to %lld",
                          worker, (long long)position, (long long)l->begin, (long long)l->end);
     }
-    l->deadline = now + book->options.timeout_seconds;
+    /* A book from a log learns how long leases last from whoever takes the next one. */
+    l->deadline = book->options.timeout_seconds > 0 ? now + book->options.timeout_seconds : 0;
     return TRM_OK;
 }
 

@@ -96,6 +96,35 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
     }
 }
 
+/* The server starts again, and those who have leases push before anybody takes another one: they keep them, and lose them
+ * when they have been silent for as long as ever. */
+static void leases_outlive_a_restart(void **state) {
+    static history h, after;
+    trmi_lease_book *before, *again;
+    trm_error err;
+    trm_ps_lease mine, others, third;
+    const trm_ps_lease_options o = {SAMPLES, 100, 1, 10, 0, 0};
+    CHECK_OK(trmi_lease_book_create(record, &h, &before, &err), err);
+    CHECK_OK(trmi_lease_take(before, &o, 0, 1, &mine, &err), err);
+    CHECK_OK(trmi_lease_take(before, &o, 1, 1, &others, &err), err);
+    CHECK_OK(trmi_lease_book_create(record, &after, &again, &err), err);
+    for (int64_t i = 0; i < h.count; i++) {
+        CHECK_OK(trmi_lease_replay(again, &h.events[i], &err), err);
+    }
+    CHECK_OK(trmi_lease_progress(again, mine.id, 0, mine.begin + 10, 500, &err), err);
+    CHECK_OK(trmi_lease_take(again, &o, 2, 501, &third, &err), err);
+    assert_int_equal(third.begin, others.end);
+    CHECK_OK(trmi_lease_progress(again, mine.id, 0, mine.begin + 20, 505, &err), err);
+    CHECK_OK(trmi_lease_progress(again, others.id, 1, others.begin + 20, 506, &err), err);
+    CHECK_OK(trmi_lease_progress(again, third.id, 2, third.begin + 20, 506, &err), err);
+    CHECK_OK(trmi_lease_take(again, &o, 2, 515.5, &third, &err), err);
+    assert_int_equal(third.begin, mine.begin + 20);
+    CHECK_FAILS(trmi_lease_progress(again, mine.id, 0, mine.begin + 30, 515.6, &err), TRM_CANCELLED, err, "is over");
+    CHECK_OK(trmi_lease_progress(again, others.id, 1, others.begin + 30, 515.7, &err), err);
+    trmi_lease_book_destroy(before);
+    trmi_lease_book_destroy(again);
+}
+
 /* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent again; later more. */
 static void a_job_ends_at_its_steps(void **state) {
     enum { BATCH = 10, STEPS = 130 }; /* of 100 an epoch */
@@ -151,6 +180,7 @@ static void wrong_use_is_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_once_although_workers_come_and_go),
+        cmocka_unit_test(leases_outlive_a_restart),
         cmocka_unit_test(a_job_ends_at_its_steps),
         cmocka_unit_test(wrong_use_is_said),
     };
