@@ -341,7 +341,7 @@ static const app_flag BENCH_PS[] = {
     {"repeats", APP_INT, OPTION(repeats), "N", "measurements (7)", 3, 1e6},
     {"output", APP_TEXT, OPTION(output), "DIR", "also measure checkpoints, there", 0, 0},
     {"role-timeout", APP_REAL, OPTION(role_timeout), "S", "servers and workers are waited for so long; a chief that is silent for half of it is replaced (120)", 1, 1e6},
-    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of the server that own rows (1)", 1, 256},
+    {"ps-shards", APP_INT, OPTION(ps_shards), "N", "threads of the server that own rows (1; of --table-bytes as fills it best)", 1, 256},
     {"wire", APP_CHOICE, OPTION(wire), "fp32|bf16|fp16", "rows and gradients between worker and server (fp32)", 0, 0},
     {"tcp-only", APP_BOOL, OPTION(tcp_only), NULL, "no shared memory on one host", 0, 0},
     {"table-bytes", APP_BYTES, OPTION(table_bytes), "BYTES", "instead: fills and trains a table of so much memory", 1e6, 1e15},

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { WIDTH = 16, BATCH = 65536, BATCH_LEAST = 1024 };
+enum { WIDTH = 16, BATCH = 65536, BATCH_LEAST = 1024, SHARDS_TRIED = 8 };
 
 /* Of the table: keys of a batch, as many as make batches of equal bytes. */
 typedef struct form {
@@ -118,6 +118,29 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     return TRM_OK;
 }
 
+/* As many rows as fit. */
+static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards, int64_t *rows, int64_t *forecast,
+                            trm_error *err) {
+    *rows = 0;
+    for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
+        TRMI_TRY(trm_ps_forecast(t, *rows + step, shards, forecast, err));
+        *rows += *forecast <= bytes ? step : 0;
+    }
+    return trm_ps_forecast(t, *rows, shards, forecast, err);
+}
+
+/* The pages of a shard grow and split together, by a third and by a half: with several shards there is a table of nearly
+ * every size. */
+static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards, trm_error *err) {
+    int64_t rows, forecast, largest = -1;
+    for (int32_t s = 1; s <= SHARDS_TRIED; s++) {
+        TRMI_TRY(most_rows(t, bytes, s, &rows, &forecast, err));
+        *shards = forecast > largest ? s : *shards;
+        largest = trmi_max_i64(forecast, largest);
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_bench_say *say,
                              trm_error *err) {
     const int32_t width = options->width > 0 ? options->width : WIDTH;
@@ -126,18 +149,16 @@ trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_ben
                            .dtype = TRM_FLOAT32,
                            .optimizer = {.rule = TRM_ROW_ROWWISE_ADAGRAD},
                            .init = {TRM_ROW_INIT_UNIFORM, 0, 0.01f, 0}};
-    int32_t shards = options->shards == 0 ? 1 : options->shards;
     int64_t rows = 0, forecast = 0;
-    /* As many rows as fit. */
-    for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
-        TRMI_TRY(trm_ps_forecast(&t, rows + step, shards, &forecast, err));
-        rows += forecast <= options->table_bytes ? step : 0;
+    int32_t shards = options->shards;
+    if (shards == 0) {
+        TRMI_TRY(choose_shards(&t, options->table_bytes, &shards, err));
     }
-    TRMI_TRY(trm_ps_forecast(&t, rows, shards, &forecast, err));
+    TRMI_TRY(most_rows(&t, options->table_bytes, shards, &rows, &forecast, err));
     int64_t budget =
         options->memory_bytes > 0 ? options->memory_bytes : forecast + forecast / 20 + (64 << 20);
-    trmi_log(TRM_LOG_INFO, "ps", "%lld rows: %.2f GB of memory forecast, budget %.2f GB",
-             (long long)rows, (double)forecast * 1e-9, (double)budget * 1e-9);
+    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %.2f GB of memory forecast, budget %.2f GB",
+             (long long)rows, shards, (double)forecast * 1e-9, (double)budget * 1e-9);
     trm_ps_server_options so = {
         .shards = shards, .memory_bytes = budget, .spill_folder = options->folder};
     trm_ps_server *server;
