@@ -3,7 +3,7 @@
 #ifndef TRMI_TESTS_COLLECTIVE_CASES_H
 #define TRMI_TESTS_COLLECTIVE_CASES_H
 
-#include "base/half.h"
+#include "base/element.h"
 #include "ranks.h"
 
 typedef enum buffer_kind { BUFFER_PRIVATE, BUFFER_SHARED, BUFFER_KINDS } buffer_kind;
@@ -23,34 +23,6 @@ static inline int case_value(int rank, int64_t i, trm_reduce reduce, trm_dtype d
         return mix % 3 == 0 ? 2 : 1;
     }
     return dtype == TRM_UINT8 ? (int)mix : (int)mix - 5;
-}
-
-static inline void case_put(void *to, trm_dtype dtype, int64_t i, double value) {
-    switch (dtype) {
-    case TRM_FLOAT32:
-        ((float *)to)[i] = (float)value;
-        break;
-    case TRM_FLOAT64:
-        ((double *)to)[i] = value;
-        break;
-    case TRM_BFLOAT16:
-        ((uint16_t *)to)[i] = trmi_float_to_bf16((float)value);
-        break;
-    case TRM_FLOAT16:
-        ((uint16_t *)to)[i] = trmi_float_to_f16((float)value);
-        break;
-    case TRM_INT8:
-        ((int8_t *)to)[i] = (int8_t)value;
-        break;
-    case TRM_UINT8:
-        ((uint8_t *)to)[i] = (uint8_t)value;
-        break;
-    case TRM_INT32:
-        ((int32_t *)to)[i] = (int32_t)value;
-        break;
-    default:
-        ((int64_t *)to)[i] = (int64_t)value;
-    }
 }
 
 /* The reduction of element i over all ranks, as stored. */
@@ -80,7 +52,7 @@ static inline void case_reduced(void *to, trm_dtype dtype, int64_t at, int size,
                 : dtype == TRM_FLOAT64 ? (double)total / size
                                        : (double)((float)total / (float)size);
     }
-    case_put(to, dtype, at, value);
+    trmi_element_set(to, dtype, at, value);
 }
 
 /* Length and place of rank r's block in the kinds with counts of their own. */
@@ -142,7 +114,7 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
     case TRM_BROADCAST:
         op->send_elements = is_root ? count : 0, op->recv_elements = count;
         for (int64_t i = 0; i < count; i++) {
-            case_put(s->expected, dtype, i, case_value(root, i, 0, dtype));
+            trmi_element_set(s->expected, dtype, i, case_value(root, i, 0, dtype));
         }
         break;
     case TRM_ALLGATHER:
@@ -153,7 +125,7 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
         for (int r = 0; r < n && op->recv_elements > 0; r++) {
             int64_t length = v ? op->counts[r] : count;
             for (int64_t i = 0; i < length; i++) {
-                case_put(s->expected, dtype, at++, case_value(r, i, 0, dtype));
+                trmi_element_set(s->expected, dtype, at++, case_value(r, i, 0, dtype));
             }
         }
         break;
@@ -169,14 +141,14 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
         op->send_elements = is_root ? full : 0;
         op->result_at = in_place && is_root ? my_at : 0;
         for (int64_t i = 0; i < mine; i++) {
-            case_put(s->expected, dtype, i, case_value(root, my_at + i, 0, dtype));
+            trmi_element_set(s->expected, dtype, i, case_value(root, my_at + i, 0, dtype));
         }
         break;
     case TRM_ALLTOALL:
         op->send_elements = op->recv_elements = full;
         for (int r = 0; r < n; r++) {
             for (int64_t i = 0; i < count; i++) {
-                case_put(s->expected, dtype, at++, case_value(r, me * count + i, 0, dtype));
+                trmi_element_set(s->expected, dtype, at++, case_value(r, me * count + i, 0, dtype));
             }
         }
         break;
@@ -189,7 +161,7 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
             }
             op->recv_elements += op->recv_counts[r];
             for (int64_t i = 0; i < op->recv_counts[r]; i++) {
-                case_put(s->expected, dtype, at++, case_value(r, before + i, 0, dtype));
+                trmi_element_set(s->expected, dtype, at++, case_value(r, before + i, 0, dtype));
             }
         }
         break;
@@ -210,12 +182,12 @@ static inline void case_prepare(case_state *s, case_op *op, trm_collective_kind 
         op->c.send = NULL;
     }
     for (int64_t i = 0; i < op->send_elements; i++) {
-        case_put(input, dtype, i, case_value(me, i, op->c.reduce, dtype));
+        trmi_element_set(input, dtype, i, case_value(me, i, op->c.reduce, dtype));
     }
     if (kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_REDUCE_SCATTER &&
         kind != TRM_REDUCE_SCATTERV) {
         for (int64_t i = 0; i < op->send_elements; i++) {
-            case_put(input, dtype, i, case_value(me, i, 0, dtype));
+            trmi_element_set(input, dtype, i, case_value(me, i, 0, dtype));
         }
     }
 }

@@ -46,8 +46,8 @@ TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t s
                                                    const trm_named_scalar *scalars, int64_t count,
                                                    trm_error *err);
 
-/* The distribution of a tensor's values (any floating type or int32/int64), over TensorFlow's
- * buckets, which grow by 10 %. Infinite values and NaN are left out.
+/* The distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow by 10 %. Infinite values and
+ * NaN are left out.
  *   cost    one pass, about 10 ns an element */
 TRM_API TRM_MUST_USE trm_status trm_events_histogram(trm_events *events, int64_t step,
                                                      const char *tag, const trm_tensor *values,

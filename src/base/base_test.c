@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/element.h"
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/order.h"
@@ -168,6 +169,20 @@ static void halves_round_trip(void **state) {
     assert_true(isnan(trmi_bf16_to_float(trmi_float_to_bf16(NAN))));
 }
 
+static void elements_of_every_type(void **state) {
+    (void)state;
+    for (int dtype = TRM_FLOAT32; dtype <= TRM_INT64; dtype++) {
+        bool floats = dtype <= TRM_FLOAT16, sign = dtype != TRM_UINT8;
+        double cell[2] = {0};
+        trmi_element_set(cell, (trm_dtype)dtype, 1, sign ? -2.5 : 2.5);
+        assert_true(trmi_element(cell, (trm_dtype)dtype, 1) == (sign ? -1 : 1) * (floats ? 2.5 : 2));
+        assert_true(trmi_element(cell, (trm_dtype)dtype, 0) == 0);
+        trmi_element_set(cell, (trm_dtype)dtype, 0, 257);
+        double wrapped = trm_dtype_bytes((trm_dtype)dtype) == 1 ? 1 : dtype == TRM_BFLOAT16 ? 256 : 257;
+        assert_true(trmi_element(cell, (trm_dtype)dtype, 0) == wrapped);
+    }
+}
+
 static void json_text_is_escaped_and_exact(void **state) {
     trmi_text text = {0};
     trmi_text_json_string(&text, "a\"b\\\n\xff\xc3\xa9");
@@ -276,6 +291,7 @@ int main(void) {
         cmocka_unit_test(normals_are_box_mullers),
         cmocka_unit_test(crc32c_known_answers),
         cmocka_unit_test(halves_round_trip),
+        cmocka_unit_test(elements_of_every_type),
         cmocka_unit_test(json_text_is_escaped_and_exact),
         cmocka_unit_test(arena_is_aligned_and_zeroed),
         cmocka_unit_test(replace_file_is_old_or_new),

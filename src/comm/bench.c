@@ -3,8 +3,8 @@
 #include "comm/communicator.h"
 
 #include "base/checked.h"
+#include "base/element.h"
 #include "base/error.h"
-#include "base/half.h"
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"
@@ -27,31 +27,6 @@ enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
 static int value_of(int32_t rank, int64_t i, trm_reduce reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
     return reduce == TRM_REDUCE_PROD ? 1 + (mix == 0) : mix;
-}
-
-static void put_value(void *to, trm_dtype dtype, int64_t i, double value) {
-    switch (dtype) {
-    case TRM_FLOAT32:
-        ((float *)to)[i] = (float)value;
-        break;
-    case TRM_FLOAT64:
-        ((double *)to)[i] = value;
-        break;
-    case TRM_BFLOAT16:
-        ((uint16_t *)to)[i] = trmi_float_to_bf16((float)value);
-        break;
-    case TRM_FLOAT16:
-        ((uint16_t *)to)[i] = trmi_float_to_f16((float)value);
-        break;
-    case TRM_INT32:
-        ((int32_t *)to)[i] = (int32_t)value;
-        break;
-    case TRM_INT64:
-        ((int64_t *)to)[i] = (int64_t)value;
-        break;
-    default:
-        ((uint8_t *)to)[i] = (uint8_t)(int64_t)value;
-    }
 }
 
 static double reduced_value(int32_t size, int64_t i, trm_reduce reduce, bool whole) {
@@ -130,7 +105,7 @@ static bool expected_value(const bench *b, int64_t i, double *value) {
 static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
     for (int64_t i = 0; i < b->vector; i++) {
-        put_value(b->send, b->op.dtype, i, value_of(b->comm->group.rank, i, b->op.reduce));
+        trmi_element_set(b->send, b->op.dtype, i, value_of(b->comm->group.rank, i, b->op.reduce));
     }
     memset(b->recv, 0xFF, (size_t)(b->vector * bytes));
     trm_collective op = b->op;
@@ -141,7 +116,7 @@ static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
     for (int64_t i = 0; i < b->vector; i++) {
         double value;
         if (expected_value(b, i, &value)) {
-            put_value(expected, b->op.dtype, 0, value);
+            trmi_element_set(expected, b->op.dtype, 0, value);
             *wrong += memcmp(b->recv + i * bytes, expected, (size_t)bytes) != 0;
         }
     }

@@ -1,8 +1,8 @@
 /* Leaves: inputs, parameters, states, constants, and how parameters begin. */
 #include "graph/graph_ir.h"
 
+#include "base/element.h"
 #include "base/error.h"
-#include "base/half.h"
 #include "base/hash.h"
 #include "base/rng.h"
 
@@ -118,34 +118,6 @@ static void fans(const trm_shape *shape, double *fan_in, double *fan_out) {
     *fan_in = shape->rank > 1 ? (double)shape->dim[1] * kernel : *fan_out;
 }
 
-static void store(void *data, trm_dtype dtype, int64_t index, float value) {
-    switch (dtype) {
-    case TRM_FLOAT32:
-        ((float *)data)[index] = value;
-        break;
-    case TRM_FLOAT64:
-        ((double *)data)[index] = value;
-        break;
-    case TRM_BFLOAT16:
-        ((uint16_t *)data)[index] = trmi_float_to_bf16(value);
-        break;
-    case TRM_FLOAT16:
-        ((uint16_t *)data)[index] = trmi_float_to_f16(value);
-        break;
-    case TRM_INT64:
-        ((int64_t *)data)[index] = (int64_t)value;
-        break;
-    case TRM_INT32:
-        ((int32_t *)data)[index] = (int32_t)value;
-        break;
-    case TRM_INT8:
-    case TRM_UINT8:
-    case TRM_DTYPE_NONE:
-        ((uint8_t *)data)[index] = (uint8_t)value;
-        break;
-    }
-}
-
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape) {
     double fan_in, fan_out;
     trmi_init_rule rule = {.kind = TRMI_INIT_UNIFORM, .stream = name_stream(name)};
@@ -183,7 +155,7 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
 static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count, trm_dtype dtype,
                      void *data, int64_t to) {
     for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
-        store(data, dtype, to + i, (float)rule->value);
+        trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
     }
     for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count; block++) {
         uint32_t bits[4];
@@ -199,7 +171,7 @@ static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, i
                 float value = rule->kind == TRMI_INIT_NORMAL
                                   ? (float)rule->scale * values[i]
                                   : (float)rule->scale * (2 * trmi_unit_float(bits[i]) - 1);
-                store(data, dtype, to + at, value);
+                trmi_element_set(data, dtype, to + at, (double)value);
             }
         }
     }

@@ -1,7 +1,7 @@
 #include "save/events.h"
 
+#include "base/element.h"
 #include "base/error.h"
-#include "base/half.h"
 #include "save/proto.h"
 #include "save/record.h"
 
@@ -92,25 +92,6 @@ static int bucket_of(double value) {
     return low;
 }
 
-static double element(const trm_tensor *tensor, int64_t i) {
-    switch (tensor->dtype) {
-    case TRM_FLOAT32:
-        return (double)((const float *)tensor->data)[i];
-    case TRM_FLOAT64:
-        return ((const double *)tensor->data)[i];
-    case TRM_BFLOAT16:
-        return (double)trmi_bf16_to_float(((const uint16_t *)tensor->data)[i]);
-    case TRM_FLOAT16:
-        return (double)trmi_f16_to_float(((const uint16_t *)tensor->data)[i]);
-    case TRM_INT32:
-        return (double)((const int32_t *)tensor->data)[i];
-    case TRM_INT64:
-        return (double)((const int64_t *)tensor->data)[i];
-    default:
-        return NAN;
-    }
-}
-
 typedef struct histogram {
     double minimum, maximum, count, sum, sum_of_squares;
     double *buckets;
@@ -119,7 +100,7 @@ typedef struct histogram {
 static void collect(histogram *h, const trm_tensor *values) {
     int64_t count = trm_shape_count(&values->shape);
     for (int64_t i = 0; i < count; i++) {
-        double value = element(values, i);
+        double value = trmi_element(values->data, values->dtype, i);
         if (!isfinite(value)) {
             continue;
         }

@@ -1,21 +1,8 @@
 #include "exec/ref/ref.h"
 
-#include "base/half.h"
+#include "base/element.h"
 
-double trmi_ref_get(const trm_tensor *t, int64_t i) {
-    switch (t->dtype) {
-    case TRM_FLOAT32:
-        return (double)((const float *)t->data)[i];
-    case TRM_FLOAT64:
-        return ((const double *)t->data)[i];
-    case TRM_BFLOAT16:
-        return (double)trmi_bf16_to_float(((const uint16_t *)t->data)[i]);
-    case TRM_FLOAT16:
-        return (double)trmi_f16_to_float(((const uint16_t *)t->data)[i]);
-    default:
-        return (double)trmi_ref_get_int(t, i);
-    }
-}
+double trmi_ref_get(const trm_tensor *t, int64_t i) { return trmi_element(t->data, t->dtype, i); }
 
 int64_t trmi_ref_get_int(const trm_tensor *t, int64_t i) {
     switch (t->dtype) {
@@ -33,35 +20,8 @@ int64_t trmi_ref_get_int(const trm_tensor *t, int64_t i) {
 }
 
 void trmi_ref_set(const trm_tensor *t, int64_t i, double value) {
-    if (t->data == NULL) {
-        return;
-    }
-    switch (t->dtype) {
-    case TRM_FLOAT32:
-        ((float *)t->data)[i] = (float)value;
-        break;
-    case TRM_FLOAT64:
-        ((double *)t->data)[i] = value;
-        break;
-    case TRM_BFLOAT16:
-        ((uint16_t *)t->data)[i] = trmi_float_to_bf16((float)value);
-        break;
-    case TRM_FLOAT16:
-        ((uint16_t *)t->data)[i] = trmi_float_to_f16((float)value);
-        break;
-    case TRM_INT64:
-        ((int64_t *)t->data)[i] = (int64_t)value;
-        break;
-    case TRM_INT32:
-        ((int32_t *)t->data)[i] = (int32_t)value;
-        break;
-    case TRM_INT8:
-        ((int8_t *)t->data)[i] = (int8_t)value;
-        break;
-    case TRM_UINT8:
-    case TRM_DTYPE_NONE:
-        ((uint8_t *)t->data)[i] = (uint8_t)value;
-        break;
+    if (t->data != NULL) {
+        trmi_element_set(t->data, t->dtype, i, value);
     }
 }
 
