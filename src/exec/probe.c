@@ -121,6 +121,18 @@ static int32_t backward_of(const trm_graph *g, int32_t op, int32_t kinds[BACKWAR
     return count;
 }
 
+/* What a step computes: of exact sums (plan/shard_exact.c) the operator that they are of. */
+static int32_t kind_of_step(const trmi_step *step) {
+    bool sums = step->op_kind == TRMI_OP_EXACT_SUM;
+    return sums ? kind_of(step->attrs->exact.what->kind, &step->attrs->exact.what->attrs) : kind_of(step->op_kind, step->attrs);
+}
+
+/* "NAME", "NAME magnitudes", "NAME sums": is it of the operator whose step is called `name` or "NAME sums"? */
+static bool is_part_of(const char *part, const char *name) {
+    size_t length = strcspn(name, " ");
+    return strncmp(part, name, length) == 0 && (part[length] == ' ' || part[length] == '\0');
+}
+
 /* Which steps count: 0 none, 1 forward, 2 backward. The gradient of the last operator comes first: each kind is taken as
  * often as the operator has it. */
 static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds_count, uint8_t *marks) {
@@ -129,15 +141,22 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
         const trmi_step *step = &p->steps[i];
         if (step->phase == TRMI_FORWARD) { /* an input is brought into the layout that its reader likes, each step again */
             bool brings = step->kind == TRMI_STEP_REORDER && p->buffers[step->inputs[0]].arena == TRMI_ARENA_INPUT;
-            marks[i] = brings || strcmp(step->name, "measured") == 0;
+            marks[i] = brings || is_part_of(step->name, "measured");
             continue;
         }
         for (int32_t k = 0; k < kinds_count; k++) {
-            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && kind_of(step->op_kind, step->attrs) == kinds[k]) {
+            if (!(found >> k & 1) && step->kind == TRMI_STEP_OP && kind_of_step(step) == kinds[k]) {
                 marks[i] = 2;
                 found |= 1ull << k;
                 break;
             }
+        }
+    }
+    for (int32_t i = 0; i < p->steps_count; i++) { /* of an exact sum what comes before and behind it, too */
+        bool sums = marks[i] == 2 && p->steps[i].op_kind == TRMI_OP_EXACT_SUM;
+        for (int32_t k = 0; sums && k < p->steps_count; k++) {
+            bool part = p->steps[k].kind == TRMI_STEP_OP && (p->steps[k].op_kind == TRMI_OP_LARGEST || p->steps[k].op_kind == TRMI_OP_EXACT_ROUND);
+            marks[k] = part && p->steps[k].phase == TRMI_BACKWARD && is_part_of(p->steps[k].name, p->steps[i].name) ? 2 : marks[k];
         }
     }
 }
@@ -218,7 +237,8 @@ static trm_status make_exec(const trmi_probe *probe, const request *ask, trmi_st
     trm_status status = build(probe->graph, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss, .backend = probe->backend, .threads = probe->threads,
                                       .tuning_file = probe->tuning_file,
-                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, strategy, 1)};
+                                      .whole_gradients = !trmi_shard_in_factors(probe->graph, op, strategy, 1),
+                                      .parallel = {.exact = probe->exact}};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL, exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);

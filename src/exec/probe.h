@@ -19,6 +19,7 @@ typedef struct trmi_probe {
     trm_comm *comm;         /* NULL: this process by itself */
     const trm_graph *graph; /* its operators are measured: a training graph, the same on every rank. Borrowed */
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
+    bool exact;             /* operators as programs run them whose results do not depend on the plan (exec/exact.h) */
     int threads;            /* of a rank */
     int cores;              /* that all ranks have between them: trmi_probe_cores */
     trm_optimizer_options optimizer;

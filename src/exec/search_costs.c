@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/memory.h"
 #include "base/os.h"
 #ifdef TRIREME_ONEDNN
 #include "exec/onednn/rates.h"
@@ -128,8 +129,8 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p5", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
-                                   c->ranks, class);
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p5%s", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+                                   c->ranks, class, c->probe != NULL && c->probe->exact ? "e" : "");
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";
@@ -381,47 +382,87 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     out->factors *= c->factor;
 }
 
+/* An operator of a plan, and what it and its like take of the step by the roofline. */
+typedef struct wanted {
+    int32_t node;
+    double work;
+} wanted;
+
+static int by_work(const void *a, const void *b) {
+    const wanted *x = a, *y = b;
+    return x->work != y->work ? (x->work < y->work) - (x->work > y->work) : x->node - y->node;
+}
+
+/* Those of the plan that can be measured, the largest first: should time run out, what is left is little. Returns: how many. */
+static int32_t list_wanted(const trmi_space *space, const trmi_choice *choice, wanted *list) {
+    int32_t count = 0;
+    for (int32_t n = 0; n < space->nodes_count; n++) {
+        trmi_node_seconds roof;
+        if (can_measure(trmi_space_op(space, n)->kind)) {
+            trmi_space_roofline(space, n, choice->strategy[n], &roof);
+            list[count++] = (wanted){n, (roof.forward + roof.backward) * trmi_space_class_of(space, n)->members};
+        }
+    }
+    qsort(list, (size_t)count, sizeof *list, by_work);
+    return count;
+}
+
+static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n, const trmi_choice *choice, int32_t *news, trm_error *err) {
+    const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
+    char key[1024];
+    trmi_node_seconds seconds = {.forward = 0}, roof;
+    if (!key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key)) {
+        return TRM_OK;
+    }
+    trmi_op_cost_entry *known = find(c, key);
+    bool again = known != NULL && known->look < c->look && c->probe != NULL && known->seconds.forward >= 0;
+    trmi_space_roofline(space, n, choice->strategy[n], &roof);
+    if (again) {
+        TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
+    } else if (known != NULL || roof.forward + roof.backward < worth) {
+        return TRM_OK;
+    } else if (recall(c, key, &roof, &seconds)) {
+        TRMI_TRY(remember(c, key, &seconds, &roof, err));
+    } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
+        TRMI_TRY(measure(c, space, n, s, key, &roof, err));
+    } else {
+        return TRM_OK;
+    }
+    ++*news;
+    return TRM_OK;
+}
+
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice, int32_t *news,
                               trm_error *err) {
-    for (int32_t n = 0; n < space->nodes_count; n++) {
-        const trmi_op *op = trmi_space_op(space, n);
-        const trmi_strategy *s = &trmi_space_class_of(space, n)->strategies[choice->strategy[n]];
-        char key[1024];
-        trmi_node_seconds seconds, roof;
-        if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
-            continue;
-        }
-        trmi_op_cost_entry *known = find(c, key);
-        bool again = known != NULL && known->look < c->look && c->probe != NULL && known->seconds.forward >= 0;
-        if (known != NULL && !again) {
-            continue;
-        }
-        trmi_space_roofline(space, n, choice->strategy[n], &roof);
-        if (again) {
-            TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
-            ++*news;
-            continue;
-        }
-        if (roof.forward + roof.backward < worth) {
-            continue;
-        }
-        seconds = (trmi_node_seconds){.forward = 0};
-        if (recall(c, key, &roof, &seconds)) {
-            TRMI_TRY(remember(c, key, &seconds, &roof, err));
-        } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
-            TRMI_TRY(measure(c, space, n, s, key, &roof, err));
-        } else {
-            continue;
-        }
-        ++*news;
+    wanted *list = trmi_alloc(((size_t)space->nodes_count + 1) * sizeof *list);
+    trm_status status = list != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure operators");
+    int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
+    for (int32_t i = 0; status == TRM_OK && i < count; i++) {
+        status = measure_node(c, space, list[i].node, choice, news, err);
     }
+    trmi_free(list);
 #ifdef TRIREME_ONEDNN
-    if (c->file != NULL && c->measured > 0) {
+    if (status == TRM_OK && c->file != NULL && c->measured > 0) {
         trm_error ignored;
         (void)trmi_tuning_save(c->file, &ignored);
     }
 #endif
-    return TRM_OK;
+    return status;
+}
+
+double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space, const trmi_choice *choice) {
+    double all = 0, known = 0;
+    for (int32_t n = 0; n < space->nodes_count; n++) {
+        const trmi_space_class *of = trmi_space_class_of(space, n);
+        const trmi_strategy *s = &of->strategies[choice->strategy[n]];
+        double seconds = of->forward[choice->strategy[n]] + of->backward[choice->strategy[n]];
+        char key[1024];
+        bool can = can_measure(trmi_space_op(space, n)->kind) && key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key);
+        const trmi_op_cost_entry *e = can ? find(c, key) : NULL;
+        all += seconds;
+        known += e != NULL && e->seconds.forward >= 0 ? seconds : 0;
+    }
+    return all > 0 ? known / all : 0;
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */

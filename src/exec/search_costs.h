@@ -53,9 +53,11 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
 static inline double trmi_costs_limit(const trmi_costs *costs, double said, double step) {
     return said > 0 ? said : costs->limit_seconds > 40 * step ? costs->limit_seconds : 40 * step;
 }
-/* Measures what the choice uses and is not known; *news: how many. */
+/* Measures what the choice uses and is not known, the largest part of the step first, as long as limit_seconds last; *news: how many. */
 trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const trmi_choice *choice, int32_t *news,
                               trm_error *err);
+/* The part of a plan's seconds of operators that was measured; the rest is scaled, or guessed. */
+double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space, const trmi_choice *choice);
 /* Messages between the probe's ranks: kept in the cache directory, measured when missing, when the machine was
  * busier then than now, or when refreshed.   owns: *text, trm_string_free; NULL without a probe of several ranks */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);

@@ -3,10 +3,8 @@
  * fast back-end or a place to keep measurements: operators by the machine's rates, links by two sums. */
 #include "exec/exec.h"
 #include "exec/limit.h"
-#include "exec/search_costs.h"
+#include "exec/search_drive.h"
 #include "exec/shard.h"
-#include "exec/trial.h"
-#include "plan/search.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -16,23 +14,19 @@
 #include <math.h>
 #include <string.h>
 
-enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5, ROUNDS = 4, LIMIT_ROUNDS = 12 };
+enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
 
 typedef struct searching {
     trm_exec *exec;
     const trm_graph *training;
-    trmi_search_mode mode;
     trmi_probe probe;
     trmi_costs costs;
     trmi_links links;
-    trmi_mesh list[TRMI_MESH_LIST];
-    int32_t count;
-    double best;
+    trmi_prices prices; /* guessed */
+    trmi_drive drive;
     trmi_shard_plan *plan;
     const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
     const trmi_plan_options *options;
-    double beyond, bytes; /* what programs take beyond what the search counts; what `plan` takes by that count */
-    bool infeasible;      /* nothing fits: `plan` is the one of least memory */
 } searching;
 
 /* Ranks of several hosts have no memory in common. */
@@ -58,8 +52,9 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
 }
 
 /* Start-up and seconds a byte of these ranks, as a ring's all-reduce shows them. Collective. */
-static trm_status guess(const searching *s, trmi_prices *prices, trm_error *err) {
+static trm_status guess(searching *s, trm_error *err) {
     trmi_parallel *p = s->exec->parallel;
+    trmi_prices *prices = &s->prices;
     const trmi_target *target = &s->exec->backend->target;
     float *data = trm_comm_alloc_shared(p->comm, LARGE * sizeof *data, err);
     if (data == NULL) {
@@ -82,201 +77,92 @@ static trm_status guess(const searching *s, trmi_prices *prices, trm_error *err)
     return TRM_OK;
 }
 
-/* ---- one mesh ------------------------------------------------------------------------------------------------ */
+/* ---- what the drive asks ---------------------------------------------------------------------------------------- */
 
-static bool better_than(const searching *s, const trmi_found *f) {
-    bool same = s->plan == NULL || s->best == INFINITY || f->infeasible == s->infeasible;
-    return s->best == INFINITY || (!same ? s->infeasible : f->infeasible ? f->best.measure.bytes < s->bytes : f->objective < s->best);
+/* What a step of this executor is priced by, whatever operators and messages cost. */
+static trmi_search_costs costs_of(const searching *s) {
+    const trmi_parallel *p = s->exec->parallel;
+    return (trmi_search_costs){.prices = &s->prices, .fuse = true, .slices = p->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s),
+                               .wire = trmi_wire_part(p->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer),
+                               .gradients = s->exec->accumulate > 1 ? 2 : 1};
 }
 
-/* The best plan of one mesh takes the present one's place if it is better; *news: operators measured for it. */
-static trm_status search_mesh(searching *s, const trmi_mesh *mesh, const trmi_search_costs *costs, bool measure, int32_t *news,
-                              trm_error *err) {
-    const trmi_shard_plan *given = s->exec->parallel->shard->plan;
-    trmi_space *space;
-    trmi_arena arena = {0};
-    trmi_found *found = trmi_alloc(sizeof *found);
-    if (found == NULL) {
+static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+    const searching *s = context;
+    trmi_search_costs costs = costs_of(s);
+    costs.overlap = 0.5;
+    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
+}
+
+static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+    searching *s = context;
+    trmi_search_costs costs = costs_of(s);
+    trmi_links *links = trmi_arena_alloc(&s->drive.arena, sizeof *links);
+    if (links == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
-    s->links.mesh = mesh;
-    trm_status status = trmi_space_create(s->training, mesh, costs, given->choices_count > 0 ? given : NULL, &space, err);
-    if (status != TRM_OK) {
-        trmi_free(found);
-        return status;
-    }
-    double limit = (double)s->exec->memory_bytes, rest = limit - s->beyond;
-    status = trmi_search(space, &(trmi_search_options){.mode = s->mode, .memory_bytes = limit <= 0 ? 0 : rest > 1 ? rest : 1}, &arena,
-                         found, err);
-    if (status == TRM_OK && measure) {
-        if (s->probe.footprint == 0 && found->baselines_count > 0) {
-            s->costs.limit_seconds = trmi_costs_limit(&s->costs, 0, found->baselines[0].measure.step);
-        }
-        s->probe.footprint = s->probe.footprint > 0 || found->baselines_count == 0 ? s->probe.footprint
-                                                                                   : (int64_t)found->baselines[0].measure.bytes;
-        status = trmi_costs_measure(&s->costs, space, &found->best.choice, news, err);
-        status = status == TRM_OK && found->baselines_count > 0
-                     ? trmi_costs_measure(&s->costs, space, &found->baselines[0].choice, news, err) : status;
-    }
-    if (status == TRM_OK && better_than(s, found)) {
-        trmi_shard_plan *better;
-        status = trmi_space_plan(space, &found->best.choice, &better, err);
-        if (status == TRM_OK) {
-            trmi_shard_plan_destroy(s->plan);
-            s->plan = better;
-            s->best = found->objective;
-            s->bytes = found->best.measure.bytes;
-            s->infeasible = found->infeasible;
-        }
-    }
-    trmi_space_destroy(space);
-    trmi_arena_free(&arena);
-    trmi_free(found);
-    return status;
+    *links = s->links;
+    links->mesh = mesh;
+    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = s->costs.flop, .byte = s->costs.byte};
+    costs.prices = &prices;
+    costs.seconds = trmi_costs_seconds;
+    costs.context = &s->costs;
+    costs.overlap = s->links.overlap;
+    costs.slowdown = s->links.slowdown;
+    costs.shard_stores = true;
+    costs.overhead = s->links.overhead;
+    costs.update = links->update.count > 0 ? &links->update : NULL;
+    costs.update_flop = s->costs.flop * s->costs.factor;
+    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
 
-static void list_meshes(searching *s) {
-    const trmi_parallel *p = s->exec->parallel;
-    const trmi_shard_plan *given = p->shard->plan;
-    int32_t local = trm_comm_local_size(p->comm), hosts = p->size % local == 0 ? p->size / local : 1, all;
-    if (p->options.mesh != NULL || given->choices_count > 0) {
-        s->list[s->count++] = given->mesh;
-        return;
-    }
-    trmi_mesh list[TRMI_MESH_LIST];
-    all = trmi_mesh_list(hosts, p->size / hosts, list);
-    for (int32_t i = 0; i < all; i++) {
-        if (list[i].axes <= 3 || all == 1) {
-            s->list[s->count++] = list[i];
-        }
-    }
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice, double *bytes, trm_error *err) {
+    const searching *s = context;
+    trmi_shard_plan *plan;
+    int64_t taken;
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
+    trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
+    trmi_shard_plan_destroy(plan);
+    *bytes = status == TRM_OK ? (double)taken : *bytes;
+    return status;
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------------------------- */
 
-/* All meshes again, each time within what is left of the limit, until the compiled plan keeps it. */
-static trm_status respect_limit(searching *s, const trmi_search_costs *costs, trm_error *err) {
-    double limit = (double)s->exec->memory_bytes;
-    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
-        int64_t bytes;
-        int32_t news = 0;
-        TRMI_TRY(trmi_limit_compiled(s->exec, s->graph, s->options, s->plan, &bytes, err));
-        double beyond = (double)bytes - s->bytes + 1e-3 * i * limit;
-        if ((double)bytes <= limit) {
-            return TRM_OK;
-        }
-        if (s->infeasible || beyond <= s->beyond) {
-            s->bytes = (double)bytes;
-            break;
-        }
-        s->beyond = beyond;
-        s->best = INFINITY;
-        for (int32_t m = 0; m < s->count; m++) {
-            TRMI_TRY(search_mesh(s, &s->list[m], costs, false, &news, err));
-        }
+static void tell_trial(const trmi_trial *trial) {
+    if (trial->turns > 0) {
+        const trmi_trial_plan *best = &trial->list[trial->chosen];
+        trmi_log(TRM_LOG_INFO, "plan", "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)", (int)trial->count,
+                 trial->kept ? " earlier" : "", best->simple ? "data parallel" : trial->chosen == 0 ? "the one predicted to be the fastest"
+                                                                                                    : "one that was predicted to be slower",
+                 best->measured * 1e3, best->predicted * 1e3);
     }
-    return limit <= 0 ? TRM_OK
-                      : TRMI_FAIL(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB (trireme plan -n %d "
-                                  "--memory shows it)", limit / 1e9, s->bytes / 1e9, s->exec->parallel->size);
 }
 
-/* ---- what predictions cannot tell apart ---------------------------------------------------------------------- */
-
-/* Plans of one mesh that are predicted to be nearly as fast as the best of all. */
-static trm_status list_near(searching *s, const trmi_mesh *mesh, const trmi_search_costs *costs, trmi_trial *trial, trm_error *err) {
-    const trmi_shard_plan *given = s->exec->parallel->shard->plan;
-    double limit = (double)s->exec->memory_bytes, rest = limit - s->beyond;
-    trmi_space *space = NULL;
-    trmi_arena arena = {0};
-    trmi_found *found = trmi_alloc(sizeof *found);
-    if (found == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+static trm_status drive(searching *s, trm_error *err) {
+    trmi_drive *d = &s->drive;
+    const trmi_parallel *p = s->exec->parallel;
+    const trmi_shard_plan *given = p->shard->plan;
+    int32_t local = trm_comm_local_size(p->comm), hosts = p->size % local == 0 ? p->size / local : 1;
+    bool one = p->options.mesh != NULL || given->choices_count > 0;
+    d->given = given->choices_count > 0 ? given : NULL;
+    d->probe = &s->probe;
+    d->costs = &s->costs;
+    d->memory_bytes = s->exec->memory_bytes;
+    d->trial_seconds = p->options.trial_seconds;
+    d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
+    d->compile = compile;
+    d->context = s;
+    TRMI_TRY(trmi_drive_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
+    TRMI_TRY(trmi_drive_search(d, err));
+    if (d->memory_bytes > 0 && (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB (trireme plan -n %d "
+                         "--memory shows it)", (double)d->memory_bytes / 1e9, d->compiled_bytes / 1e9, p->size);
     }
-    s->links.mesh = mesh;
-    const trmi_search_options options = {.memory_bytes = limit <= 0 ? 0 : rest > 1 ? rest : 1, .frontier = true};
-    trm_status status = trmi_space_create(s->training, mesh, costs, given->choices_count > 0 ? given : NULL, &space, err);
-    status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
-    for (int32_t i = -1; status == TRM_OK && i < found->baselines_count + found->frontier_count; i++) {
-        const trmi_candidate *c = i < 0                         ? &found->best
-                                  : i < found->baselines_count ? &found->baselines[i]
-                                                               : &found->frontier[i - found->baselines_count];
-        trmi_shard_plan *plan;
-        if (!c->fits || c->measure.step > s->best * (1 + TRMI_TRIAL_BAND)) {
-            continue;
-        }
-        const trmi_trial_plan about = {.group = (int32_t)(mesh - s->list), .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
-                                       .predicted = c->measure.step, .bytes = c->measure.bytes};
-        status = trmi_space_plan(space, &c->choice, &plan, err);
-        status = status == TRM_OK ? trmi_trial_add(trial, plan, &about, err) : status;
-        trmi_shard_plan_destroy(status == TRM_OK ? plan : NULL);
-    }
-    trmi_space_destroy(space);
-    trmi_arena_free(&arena);
-    trmi_free(found);
-    return status;
-}
-
-/* What a program takes beyond what the search counts is known when it is compiled. */
-static trm_status weigh(searching *s, trmi_trial *trial, trm_error *err) {
-    for (int32_t i = trial->count - 1; i >= 0; i--) {
-        trmi_shard_plan *plan;
-        int64_t bytes;
-        const char *text = trial->list[i].text;
-        TRMI_TRY(trmi_shard_plan_parse(text, strlen(text), "a plan to try", &plan, err));
-        trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &bytes, err);
-        trmi_shard_plan_destroy(plan);
-        TRMI_TRY(status);
-        trial->list[i].bytes = (double)bytes;
-        if (s->exec->memory_bytes > 0 && bytes > s->exec->memory_bytes) {
-            trmi_trial_drop(trial, i);
-        }
-    }
-    return TRM_OK;
-}
-
-static trm_status take_chosen(searching *s, const trmi_trial *trial, trm_error *err) {
-    const trmi_trial_plan *best = &trial->list[trial->chosen];
-    trmi_shard_plan *plan;
-    TRMI_TRY(trmi_shard_plan_parse(best->text, strlen(best->text), "the chosen plan", &plan, err));
-    trmi_log(TRM_LOG_INFO, "plan", "%d plans were run%s: taken is %s, %.4g ms a step (%.4g predicted)", (int)trial->count,
-             trial->kept ? " earlier" : "", best->simple ? "data parallel" : trial->chosen == 0 ? "the one predicted to be the fastest"
-                                                                                                : "one that was predicted to be slower",
-             best->measured * 1e3, best->predicted * 1e3);
-    trmi_shard_plan_destroy(s->plan);
-    s->plan = plan;
-    return TRM_OK;
-}
-
-static trm_status try_near(searching *s, const trmi_search_costs *costs, trm_error *err) {
-    double seconds = trmi_trial_seconds(s->exec->parallel->options.trial_seconds, s->best);
-    if (s->mode != TRMI_SEARCH_OPTIMAL || seconds <= 0 || s->plan == NULL) {
-        return TRM_OK;
-    }
-    trmi_trial *trial = trmi_alloc(sizeof *trial);
-    trm_status status = trial != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to try plans");
-    for (int32_t i = 0; status == TRM_OK && i < s->count; i++) {
-        status = list_near(s, &s->list[i], costs, trial, err);
-    }
-    if (status == TRM_OK) {
-        trmi_trial_narrow(trial, seconds);
-        status = trial->count > 1 ? weigh(s, trial, err) : TRM_OK;
-    }
-    status = status == TRM_OK ? trmi_trial_run(trial, &s->probe, &s->costs, seconds, (double)s->exec->memory_bytes, err) : status;
-    status = status == TRM_OK && trial->turns > 0 ? take_chosen(s, trial, err) : status;
-    if (trial != NULL) {
-        trmi_trial_free(trial);
-    }
-    trmi_free(trial);
-    return status;
-}
-
-static trm_status search_guessed(searching *s, const trmi_prices *prices, trm_error *err) {
-    const trmi_search_costs costs = {.prices = prices, .overlap = 0.5, .fuse = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s), .wire = trmi_wire_part(s->exec->parallel->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1};
-    int32_t news = 0;
-    for (int32_t i = 0; i < s->count; i++) {
-        TRMI_TRY(search_mesh(s, &s->list[i], &costs, false, &news, err));
-    }
-    return respect_limit(s, &costs, err);
+    TRMI_TRY(trmi_drive_try(d, err));
+    tell_trial(&d->trial);
+    const trmi_drive_mesh *best = trmi_drive_best(d);
+    return trmi_space_plan(best->space, &best->found.best.choice, &s->plan, err);
 }
 
 static trm_status settle_costs(searching *s, trm_error *err) {
@@ -292,47 +178,28 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_string_free(text);
     s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
+    s->drive.make_space = measured_space;
     return status;
-}
-
-static trm_status search_measured(searching *s, trm_error *err) {
-    TRMI_TRY(settle_costs(s, err));
-    const trmi_prices prices = {.seconds = trmi_links_seconds, .context = &s->links, .flop = s->costs.flop, .byte = s->costs.byte};
-    const trmi_search_costs costs = {.seconds = trmi_costs_seconds, .context = &s->costs, .prices = &prices,
-                                     .slots = trmi_optimizer_slots(&s->exec->optimizer), .gradients = s->exec->accumulate > 1 ? 2 : 1,
-                                     .overlap = s->links.overlap, .slowdown = s->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = s->exec->parallel->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s), .overhead = s->links.overhead,
-                                     .wire = trmi_wire_part(s->exec->parallel->options.wire),
-                                     .update = s->links.update.count > 0 ? &s->links.update : NULL,
-                                     .update_flop = s->costs.flop * s->costs.factor};
-    for (int round = 0; round < ROUNDS; round++) {
-        int32_t news = 0;
-        s->best = INFINITY;
-        for (int32_t i = 0; i < s->count; i++) {
-            TRMI_TRY(search_mesh(s, &s->list[i], &costs, round < ROUNDS - 1, &news, err));
-        }
-        if (news == 0) {
-            break;
-        }
-    }
-    TRMI_TRY(respect_limit(s, &costs, err));
-    return try_near(s, &costs, err);
 }
 
 /* Rank 0's plan; the others measure. */
 static trm_status find_plan(searching *s, trm_error *err) {
     bool leads = s->exec->parallel->rank == 0, measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
-    trmi_prices prices = {.seconds = NULL};
-    measured = measured && strcmp(s->exec->backend->target.name, "ref") != 0;
+    const char *asked = s->exec->parallel->shard->options->backend;
+    const char *backend = s->probe.exact ? asked : s->exec->backend->target.name;
+    measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
     if (!measured) {
-        TRMI_TRY(guess(s, &prices, err));
-        return leads ? search_guessed(s, &prices, err) : TRM_OK;
+        TRMI_TRY(guess(s, err));
+        s->drive.make_space = guessed_space;
+        return leads ? drive(s, err) : TRM_OK;
     }
     if (!leads) {
         return trmi_probe_serve(&s->probe, err);
     }
     trm_error later;
-    trm_status status = search_measured(s, err), ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
+    trm_status status = settle_costs(s, err);
+    status = status == TRM_OK ? drive(s, err) : status;
+    trm_status ended = trmi_probe_end(&s->probe, status == TRM_OK ? err : &later);
     return status == TRM_OK ? ended : status;
 }
 
@@ -382,12 +249,11 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_
     s->training = training;
     s->graph = graph;
     s->options = options;
-    s->best = INFINITY;
-    s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exec->backend->target.name,
+    bool exact = exec->env.exact; /* its kernels are the reference's, messages and the optimiser are not */
+    s->probe = (trmi_probe){.comm = p->comm, .graph = training, .backend = exact ? NULL : exec->backend->target.name, .exact = exact,
                             .tuning_file = p->shard->tuning_file, .threads = exec->env.threads, .optimizer = exec->optimizer,
                             .whole = graph, .whole_options = p->shard->options, .limit = exec->memory_bytes, .load = 1};
-    list_meshes(s);
-    trm_status status = trmi_search_mode_parse(p->options.search, &s->mode, err);
+    trm_status status = trmi_search_mode_parse(p->options.search, &s->drive.mode, err);
     status = status == TRM_OK ? trmi_probe_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);
@@ -398,6 +264,7 @@ trm_status trmi_shard_search(trm_exec *exec, const trm_graph *graph, const trmi_
         status = lost ? status : share(s, status, &own, err);
     }
     trmi_shard_plan_destroy(s->plan);
+    trmi_drive_free(&s->drive);
     trmi_costs_close(&s->costs);
     trmi_probe_close(&s->probe);
     trmi_free(s);

@@ -62,6 +62,8 @@ typedef struct trmi_price_table {
     float *seconds;         /* [count][count], INFINITY = none */
 } trmi_price_table;
 int32_t trmi_price_number(const trmi_price_table *table, const trmi_mesh *mesh, const trmi_spread *spread); /* -1 */
+/* Seconds of the cheapest way between two spreads; INFINITY: none. */
+double trmi_price_between(const trmi_price_table *table, const trmi_mesh *mesh, const trmi_spread *from, const trmi_spread *to);
 trm_status trmi_price_table_fill(trmi_price_table *table, const trmi_mesh *mesh, const trmi_prices *prices,
                                  trmi_arena *arena, trm_error *err);
 
@@ -153,6 +155,15 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
     return &space->graph->ops[space->nodes[node].op];
 }
 
+/* Bytes of the largest part of a value. */
+double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_spread *spread);
+/* search_stores.c: while a space is built. Plans have between a share of all parameters and all of them: the line below the optimiser's
+ * curve is the curve's where shares begin. */
+void trmi_space_find_update_line(trmi_space *space);
+/* One parameter of operator `op` in strategy i of its class: all ways of storing it are added to the class' stores and slices. `table`:
+ * prices of the parameter's shape. */
+void trmi_space_add_parameter(const trmi_space *space, const trmi_price_table *table, const trmi_op *op, int32_t input, trmi_space_class *of,
+                              int32_t i);
 /* How parameter `input` of a node is stored in parts beside strategy i; false: not possible. */
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
 /* Seconds of a node in strategy i by the roofline. */
@@ -173,7 +184,8 @@ int32_t trmi_space_follow(const trmi_space *space, int32_t node, const int32_t *
 double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from, const trmi_spread *to);
 /* Seconds of bringing a parameter from its parts to `whole`, or its gradient from sums of `whole` to the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts, const trmi_spread *whole, bool scatter);
-/* What the gradient of an input is made as, and what the gradient of an output is wanted as. */
+/* What the gradient of an input is made as by these letters: an axis that only repeats makes whole gradients; and what the gradient of an
+ * output is wanted as: partial results want all of it, parts their part. */
 trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read, const char *letters);
 trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);
 

@@ -105,11 +105,6 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_shard_c
 
 /* ---- parameters ------------------------------------------------------------------------------------------ */
 
-static double most_bytes(const walk *w, int32_t value, const trmi_spread *spread) {
-    const trmi_value *v = &w->s->graph->values[value];
-    return (double)trmi_spread_most(&w->s->mesh, &v->shape, spread) * (double)trm_dtype_bytes(v->dtype);
-}
-
 /* How parameter `input` is stored, and what its gradient is made as. Returns: in parts. */
 static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *stored, trmi_spread *made) {
     const trmi_strategy *strategy = strategy_of(w, node);
@@ -134,7 +129,7 @@ static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *
     spend(w, &w->m->gather, (trmi_event){.kind = TRMI_EVENT_MOVE, .node = node, .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
                                          .what = scatter ? "gradient to its parts" : "parameter", .axes = axes,
                                          .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
-                                         .bytes = most_bytes(w, value, &whole),
+                                         .bytes = trmi_space_bytes(w->s, value, &whole),
                                          .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
 }
 
@@ -147,7 +142,7 @@ static void gather_parameters(walk *w, int32_t node) {
             continue;
         }
         bool parts = stored_as(w, node, i, &stored, &made), trained = parameter->attrs.leaf.trainable;
-        double bytes = most_bytes(w, parameter->outputs[0], &stored), cast;
+        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast;
         w->m->weight_bytes += bytes;
         w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i], w->sliced, &cast);
         bool apart = trained && !parts && trmi_shard_in_factors(w->s->graph, op, strategy_of(w, node), i);
@@ -160,7 +155,7 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         if (parts) {
             read = strategy_of(w, node)->inputs[i];
-            w->m->kept_bytes += most_bytes(w, parameter->outputs[0], &read);
+            w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
             store_move(w, node, parameter->outputs[0], &stored, &read, false);
         }
         spend(w, &w->m->compute, (trmi_event){.kind = TRMI_EVENT_OP, .node = node, .phase = TRMI_FORWARD, .what = "cast", .seconds = cast});
@@ -181,7 +176,7 @@ static void send_gradients(walk *w, int32_t node) {
         }
         double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
         bool joint = i == 1 && joint_of(w, node) != NULL;
-        w->m->joint_bytes += joint ? most_bytes(w, parameter->outputs[0], &made) : 0;
+        w->m->joint_bytes += joint ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
         if (seconds == 0 || joint) {
             continue;
         }
@@ -189,7 +184,7 @@ static void send_gradients(walk *w, int32_t node) {
             w->failed = true;
             return;
         }
-        double bytes = most_bytes(w, parameter->outputs[0], &made);
+        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &made);
         seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1, bytes) : seconds;
         item *it = &w->items[w->items_count++];
         *it = (item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS, .ready = w->now, .seconds = seconds,

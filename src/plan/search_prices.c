@@ -54,6 +54,11 @@ int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return number;
 }
 
+double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *from, const trmi_spread *to) {
+    int32_t a = trmi_price_number(t, mesh, from), b = trmi_price_number(t, mesh, to);
+    return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
+}
+
 static trmi_spread spread_of(const trmi_price_table *t, const trmi_mesh *mesh, int32_t number) {
     trmi_spread s = {{0}, {0}};
     for (int32_t i = mesh->axes - 1; i >= 0; i--) {

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_LIMIT = 64 << 20, NAME_LIMIT = 512 };
+enum { NAME_LIMIT = 512 };
 
 /* ---- lists ------------------------------------------------------------------------------------------------ */
 
@@ -236,6 +236,13 @@ static int split(char *line, char *words[WORDS]) {
     return count;
 }
 
+/* "trireme-plan 1 # from FILE": that file, in the plan's memory; else the name that the caller gave. */
+static const char *named_file(const reader *r, const char *first_line) {
+    static const char from[] = "# from ";
+    const char *at = strstr(first_line, from);
+    return trmi_arena_strdup(&r->plan->arena, at != NULL ? at + strlen(from) : r->file);
+}
+
 static bool read_name(const char *word, char name[NAME_LIMIT]) {
     size_t used = 0;
     for (; *word != '\0' && used + 1 < NAME_LIMIT; word++) {
@@ -294,6 +301,7 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
         return bad_line(r, "one line an operator, this one has two", err);
     }
     TRMI_TRY(trmi_shard_plan_set(r->plan, name, letters, pinned, rest == 2 ? &spread : NULL, err));
+    r->plan->choices[r->plan->choices_count - 1].line = r->line;
     return trmi_shard_plan_again(r->plan, name, again, err);
 }
 
@@ -329,7 +337,9 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
         if (trmi_spread_parse(&r->plan->mesh, words[2], &spread, err) != TRM_OK) {
             return bad_spread(r, err);
         }
-        return trmi_shard_plan_store(r->plan, name, &spread, err);
+        TRMI_TRY(trmi_shard_plan_store(r->plan, name, &spread, err));
+        r->plan->stores[place_of_store(r->plan, name)].line = r->line;
+        return TRM_OK;
     }
     return bad_line(r, "mesh AxB, graph DIGEST, op NAME LETTERS, or store NAME SPREAD", err);
 }
@@ -351,7 +361,10 @@ trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *fi
         if (end != NULL) {
             *end++ = '\0';
         }
-        r.line++;
+        if (++r.line == 1) {
+            r.plan->file = named_file(&r, line);
+            r.file = r.plan->file != NULL ? r.plan->file : file;
+        }
         status = read_line(&r, line, err);
         line = end;
     }
@@ -365,15 +378,6 @@ trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *fi
     }
     *out = r.plan;
     return TRM_OK;
-}
-
-trm_status trmi_shard_plan_load(const char *file, trmi_shard_plan **out, trm_error *err) {
-    uint8_t *data;
-    size_t bytes;
-    TRMI_TRY(trmi_os_read_file(file, FILE_LIMIT, &data, &bytes, err));
-    trm_status status = trmi_shard_plan_parse((const char *)data, bytes, file, out, err);
-    trmi_free(data);
-    return status;
 }
 
 trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, trm_error *err) {

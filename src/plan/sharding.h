@@ -236,18 +236,21 @@ typedef struct trmi_shard_choice {
     trmi_again again;
     bool has_output;                  /* the result is brought to `output` before anyone reads it */
     trmi_spread output;
+    int32_t line;                     /* in the file; 0: it was not read */
 } trmi_shard_choice;
 
 /* How a parameter or state is stored between steps. Without a line: as its first reader wants it. */
 typedef struct trmi_shard_store {
     const char *name;
     trmi_spread spread;
+    int32_t line;
 } trmi_shard_store;
 
 typedef struct trmi_shard_plan {
     trmi_arena arena; /* names and lists */
     trmi_mesh mesh;
     bool exact;      /* not in files: results are the same bits under any plan (shard_exact.c) */
+    const char *file; /* that it was read from, for errors; NULL: none */
     uint64_t digest; /* trmi_shard_digest of the graph it was made for; 0 = any */
     trmi_shard_choice *choices;
     int64_t choices_count, choices_capacity;
@@ -272,12 +275,12 @@ trm_status trmi_shard_plan_samples(const trm_graph *graph, const trmi_mesh *mesh
                                    trm_error *err);
 
 /* Text: lines "trireme-plan 1", "mesh a=2xb=4", "graph 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]",
- * "store NAME SPREAD", comments after '#'; stable names, sorted as the graph is.
+ * "store NAME SPREAD", comments after '#'; stable names, sorted as the graph is. A comment "# from FILE" behind the first line's words
+ * names the file that a text was read from: errors then say that, not `file`.
  *   owns   the text is freed by trm_string_free
  *   error  CORRUPT with line, found, expected; INVALID from check */
 char *trmi_shard_plan_text(const trmi_shard_plan *plan);
 trm_status trmi_shard_plan_parse(const char *text, size_t length, const char *file, trmi_shard_plan **out, trm_error *err);
-trm_status trmi_shard_plan_load(const char *file, trmi_shard_plan **out, trm_error *err);
 trm_status trmi_shard_plan_save(const trmi_shard_plan *plan, const char *file, trm_error *err);
 /* Names exist, letters are possible, the digest fits, `ranks` is the mesh's. */
 trm_status trmi_shard_plan_check(const trmi_shard_plan *plan, const trm_graph *graph, int32_t ranks, trm_error *err);

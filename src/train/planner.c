@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, LIMIT_ROUNDS = 12, COMPILED_RANKS = 64 };
+enum { COMPILED_RANKS = 64 };
 
 /* ---- search ---------------------------------------------------------------------------------------------- */
 
@@ -22,118 +22,58 @@ static void settle_factor(trm_planner *p) {
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
 }
 
-static trm_status search_mesh(trm_planner *p, trmi_planned_mesh *m, bool frontier, trm_error *err) {
-    trmi_space_destroy(m->space);
-    m->space = NULL;
-    TRMI_TRY(trmi_planner_space(p, p->graph, &m->mesh, &m->space, err));
-    trmi_choice own, *given = NULL;
-    if (p->given != NULL && trmi_choice_open(&own, m->space, &p->arena)) {
-        TRMI_TRY(trmi_space_choice(m->space, p->given, &own, err));
-        given = &own;
-    }
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p), .frontier = frontier, .own = given, .take = m->taken};
-    return trmi_search(m->space, &options, &p->arena, &m->found, err);
-}
-
-static void choose_mesh(trm_planner *p) {
-    for (int32_t i = 0; i < p->meshes_count; i++) {
-        const trmi_found *a = &p->meshes[i].found, *b = &p->meshes[p->best].found;
-        bool fits = b->infeasible && !a->infeasible;
-        bool better = a->infeasible == b->infeasible &&
-                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes : a->objective < b->objective * (1 - 1e-9));
-        p->best = fits || better ? i : p->best;
-    }
-}
-
-static trm_status search_meshes(trm_planner *p, trm_error *err) {
-    double begin = trmi_os_now();
-    for (int32_t i = 0; i < p->meshes_count; i++) {
-        TRMI_TRY(search_mesh(p, &p->meshes[i], false, err));
-    }
-    choose_mesh(p);
-    p->search_seconds = trmi_os_now() - begin;
-    return TRM_OK;
-}
-
 static void compile_best(trm_planner *p) {
     trm_error no;
-    const trmi_planned_mesh *best = trmi_planner_best(p);
-    bool compiled = p->ranks > 1 && p->ranks <= COMPILED_RANKS &&
-                    trmi_planner_compiled(p, best->space, &best->found.best.choice, &p->compiled_bytes, &no) == TRM_OK;
-    p->compiled_bytes = compiled ? p->compiled_bytes : 0;
+    if (p->ranks < 2 || p->ranks > COMPILED_RANKS || trmi_drive_compile(&p->drive, &no) != TRM_OK) {
+        p->drive.compiled_bytes = 0;
+    }
 }
 
-/* The search counts what is kept; a program also has what lives for a moment. What it takes beyond is kept off the limit. */
-static trm_status respect_limit(trm_planner *p, trm_error *err) {
-    double limit = (double)p->options.memory_bytes;
-    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
-        compile_best(p);
-        const trmi_found *f = &trmi_planner_best(p)->found;
-        double beyond = p->compiled_bytes - f->best.measure.bytes;
-        if (p->compiled_bytes <= limit || f->infeasible || beyond <= p->beyond) {
-            break;
-        }
-        p->beyond = beyond + 1e-3 * i * limit; /* other plans take a little more than the last one */
-        TRMI_TRY(search_meshes(p, err));
-    }
-    return TRM_OK;
+static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out, trm_error *err) {
+    trm_planner *p = context;
+    return trmi_planner_space(p, p->graph, mesh, out, err);
 }
 
-/* Searches, measures what the found plans and data parallel use, searches again. */
-static trm_status search(trm_planner *p, trm_error *err) {
-    bool measure = p->costs.probe != NULL;
-    for (p->rounds = 1;; p->rounds++) {
-        int32_t news = 0;
-        TRMI_TRY(search_meshes(p, err));
-        const trmi_found *first = &p->meshes[0].found;
-        if (measure && p->probe.footprint == 0 && first->baselines_count > 0) { /* set once: a rank's data-parallel step */
-            p->probe.footprint = (int64_t)first->baselines[0].measure.bytes;
-            p->costs.limit_seconds = trmi_costs_limit(&p->costs, p->options.measure_seconds, first->baselines[0].measure.step);
-        }
-        for (int32_t i = 0; measure && i < p->meshes_count; i++) {
-            const trmi_planned_mesh *m = &p->meshes[i];
-            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.best.choice, &news, err));
-            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.baselines[0].choice, &news, err));
-        }
-        if (news == 0 || p->rounds == ROUNDS) {
-            break;
-        }
-    }
-    TRMI_TRY(respect_limit(p, err));
-    return p->options.no_frontier ? TRM_OK : search_mesh(p, &p->meshes[p->best], true, err);
+static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice, double *bytes, trm_error *err) {
+    return trmi_planner_compiled(context, space, choice, bytes, err);
 }
 
 /* ---- options ------------------------------------------------------------------------------------------------ */
 
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
-    trmi_mesh list[TRMI_MESH_LIST];
-    int32_t hosts = p->options.hosts > 0 ? p->options.hosts : 1, count = 1;
+    trmi_mesh only;
     const char *text = p->options.mesh;
-    if (p->given != NULL && text == NULL) {
-        list[0] = p->given->mesh;
-    } else if (text != NULL) {
-        TRMI_TRY(trmi_mesh_parse(text, &list[0], err));
-        TRMI_TRY(p->given != NULL ? trmi_shard_plan_on(p->given, &list[0], err) : TRM_OK);
-    } else if (p->options.ranks < 1 || p->options.ranks % hosts != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "%d ranks do not divide among %d hosts", (int)p->options.ranks, (int)hosts);
-    } else {
-        count = trmi_mesh_list(hosts, p->options.ranks / hosts, list);
+    bool one = text != NULL || p->given != NULL;
+    if (text != NULL) {
+        TRMI_TRY(trmi_mesh_parse(text, &only, err));
+        TRMI_TRY(p->given != NULL ? trmi_shard_plan_on(p->given, &only, err) : TRM_OK);
+    } else if (one) {
+        only = p->given->mesh;
     }
-    p->ranks = trmi_mesh_ranks(&list[0]);
+    TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks, p->options.hosts > 0 ? p->options.hosts : 1, err));
+    p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
         return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, %d are asked for", text != NULL ? text : "of the plan",
                          (int)p->ranks, (int)p->options.ranks);
     }
-    p->meshes = trmi_arena_alloc(&p->arena, ((size_t)count + 1) * sizeof *p->meshes);
-    if (p->meshes == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
-    for (int32_t i = 0; i < count; i++) {
-        if (list[i].axes <= 3 || count == 1) { /* four axes are for those who ask */
-            p->meshes[p->meshes_count++].mesh = list[i];
-        }
-    }
     return TRM_OK;
+}
+
+/* What the search goes by. */
+static void settle_drive(trm_planner *p) {
+    const trm_planner_options *o = &p->options;
+    trmi_drive *d = &p->drive;
+    d->given = p->given;
+    d->probe = &p->probe;
+    d->costs = &p->costs;
+    d->memory_bytes = o->memory_bytes;
+    d->measure_seconds = o->measure_seconds;
+    d->trial_seconds = o->trial_seconds;
+    d->frontier = !o->no_frontier;
+    d->make_space = make_space;
+    d->compile = compile;
+    d->context = p;
+    d->others = p->others;
 }
 
 static void settle_threads(trm_planner *p, int *threads, int *together) {
@@ -174,7 +114,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
 
 static trm_status settle(trm_planner *p, trm_error *err) {
     const trm_planner_options *o = &p->options;
-    TRMI_TRY(trmi_search_mode_parse(o->search, &p->mode, err));
+    TRMI_TRY(trmi_search_mode_parse(o->search, &p->drive.mode, err));
     if (o->plan != NULL) {
         TRMI_TRY(trmi_shard_plan_parse(o->plan, strlen(o->plan), "the given plan", &p->given, err));
     }
@@ -199,9 +139,9 @@ static trm_status settle(trm_planner *p, trm_error *err) {
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
 static trm_status list_others(trm_planner *p, trm_error *err) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     int32_t wanted = p->options.others < TRMI_CANDIDATES ? p->options.others : TRMI_CANDIDATES;
-    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->others_count, err) : TRM_OK;
+    return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->drive.others_count, err) : TRM_OK;
 }
 
 /* Other plans to try; what they use is measured too, and they are judged by it. As they will run twice, with time between, all that
@@ -210,19 +150,17 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
     int32_t news = 0;
     for (int round = 0; round < 3 && p->options.others > 0; round++) {
         p->costs.look = round > 0 && p->costs.refresh;
-        const trmi_planned_mesh *m = trmi_planner_best(p);
         TRMI_TRY(list_others(p, err));
-        for (int32_t i = 0; p->costs.probe != NULL && i < p->others_count; i++) {
-            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &p->others[i].choice, &news, err));
-        }
-        for (int32_t i = 0; p->costs.probe != NULL && i < m->found.baselines_count; i++) {
-            TRMI_TRY(trmi_costs_measure(&p->costs, m->space, &m->found.baselines[i].choice, &news, err));
+        if (p->costs.probe != NULL) {
+            const trmi_found *found = &trmi_planner_best(p)->found;
+            TRMI_TRY(trmi_drive_measure(&p->drive, p->others, p->drive.others_count, &news, err));
+            TRMI_TRY(trmi_drive_measure(&p->drive, found->baselines, found->baselines_count, &news, err));
         }
         if (news == 0) {
             return TRM_OK;
         }
         news = 0;
-        TRMI_TRY(search(p, err));
+        TRMI_TRY(trmi_drive_search(&p->drive, err));
     }
     return list_others(p, err); /* by the costs that count in the end */
 }
@@ -231,19 +169,15 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
 static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     settle_factor(p);
-    TRMI_TRY(search(p, err));
+    settle_drive(p);
+    TRMI_TRY(trmi_drive_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
-    TRMI_TRY(trmi_planner_try(p, err));
-    const trmi_planned_mesh *m = trmi_planner_best(p);
-    if (m->taken == NULL) {
-        return TRM_OK;
-    }
-    TRMI_TRY(search_mesh(p, &p->meshes[p->best], !p->options.no_frontier, err)); /* runners-up and prices beside what is taken */
-    return list_others(p, err);
+    TRMI_TRY(trmi_drive_try(&p->drive, err));
+    return trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK;
 }
 
 static trm_status finish(trm_planner *p, trm_error *err) {
-    if (!p->options.no_frontier && p->mode == TRMI_SEARCH_OPTIMAL) {
+    if (!p->options.no_frontier && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
     compile_best(p);
@@ -313,13 +247,10 @@ void trm_planner_destroy(trm_planner *p) {
     if (p == NULL) {
         return;
     }
-    for (int32_t i = 0; i < p->meshes_count; i++) {
-        trmi_space_destroy(p->meshes[i].space);
-    }
+    trmi_drive_free(&p->drive);
     trmi_shard_plan_destroy(p->given);
     trm_graph_destroy(p->graph);
     trm_graph_destroy(p->whole);
-    trmi_trial_free(&p->trial);
     trmi_costs_close(&p->costs);
     trmi_probe_close(&p->probe);
     trm_string_free(p->links_text);
@@ -328,28 +259,28 @@ void trm_planner_destroy(trm_planner *p) {
 }
 
 void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
     double bound = m->found.lower_bound;
-    for (int32_t i = 0; i < p->meshes_count; i++) {
-        bound = fmin(bound, p->meshes[i].found.lower_bound);
-        out->solve_seconds += p->meshes[i].found.solve_seconds;
+    for (int32_t i = 0; i < p->drive.meshes_count; i++) {
+        bound = fmin(bound, p->drive.meshes[i].found.lower_bound);
+        out->solve_seconds += p->drive.meshes[i].found.solve_seconds;
     }
     out->ranks = p->ranks;
     out->infeasible = m->found.infeasible;
     out->step_seconds = m->found.objective;
     out->samples_per_second = (double)p->batch / m->found.objective;
     out->memory_bytes = m->found.best.measure.bytes;
-    out->compiled_bytes = p->compiled_bytes;
+    out->compiled_bytes = p->drive.compiled_bytes;
     out->lower_bound = bound;
     out->gap = (out->step_seconds - bound) / out->step_seconds;
-    out->search_seconds = p->search_seconds;
+    out->search_seconds = p->drive.search_seconds;
     out->total_seconds = p->total_seconds;
     out->data_parallel_seconds = m->found.baselines_count > 0 ? m->found.baselines[0].measure.step : 0;
-    out->tried = p->trial.turns > 0 ? p->trial.count : 0;
-    out->tried_within = out->tried > 0 ? p->trial.list[out->tried - 1].predicted / p->trial.list[0].predicted - 1 : 0;
-    out->meshes = p->meshes_count;
+    out->tried = p->drive.trial.turns > 0 ? p->drive.trial.count : 0;
+    out->tried_within = out->tried > 0 ? p->drive.trial.list[out->tried - 1].predicted / p->drive.trial.list[0].predicted - 1 : 0;
+    out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
 }

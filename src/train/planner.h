@@ -1,28 +1,17 @@
 /* train/planner.h: inside of the planner.
  *
- *      model options --batch x ranks--> training graph --for each mesh--> space --search--> found
- *                                            ^ measured operators, links         \--> the best of all meshes
- *      measure what the best plans use, search again, until nothing changes */
+ *      model options --batch x ranks--> training graph --exec/search_drive.h--> the best of all meshes --> report, flips, simulator
+ *                                            ^ measured operators, links */
 #ifndef TRMI_TRAIN_PLANNER_H
 #define TRMI_TRAIN_PLANNER_H
 
 #include "trireme/planner.h"
 
 #include "base/memory.h"
-#include "exec/search_costs.h"
-#include "exec/trial.h"
+#include "exec/search_drive.h"
 #include "plan/links.h"
-#include "plan/search.h"
 
 /* ---- the planner ------------------------------------------------------------------------------------------ */
-
-typedef struct trmi_planned_mesh {
-    trmi_mesh mesh;
-    trmi_space *space;
-    trmi_found found;
-    const trmi_choice *taken; /* by running; NULL: the search's best. In the planner's arena */
-} trmi_planned_mesh;
-
 
 typedef struct trmi_flip {
     const char *what;  /* "bandwidth", "batch", "classes" */
@@ -46,8 +35,8 @@ struct trm_planner {
     trmi_links links;
     trmi_costs costs;
     trmi_probe probe;
+    trmi_drive drive;
     char *links_text; /* measured here */
-    trmi_search_mode mode;
     int32_t ranks;
     int64_t batch; /* global */
     int64_t classes; /* of the classifier; 0: there is none */
@@ -55,29 +44,18 @@ struct trm_planner {
     trm_graph *graph; /* of training, whole */
     trm_graph *whole; /* before it was differentiated, ... */
     trm_exec_options whole_options; /* ... and how it would be trained */
-    trmi_trial trial; /* plans that predictions could not tell apart */
     trmi_shard_plan *given;
-    trmi_planned_mesh *meshes;
-    int32_t meshes_count, best, rounds;
     trmi_flip flips[6];
     int32_t flips_count;
     trmi_candidate others[TRMI_CANDIDATES]; /* of the best mesh */
-    int32_t others_count;
-    double search_seconds, total_seconds;
-    double compiled_bytes; /* of rank 0's program of the best plan; 0: not compiled */
-    double beyond;         /* bytes that compiled programs take more than the search counts: kept off its limit */
+    double total_seconds;
     trmi_way_out way_out;
 };
 
 static inline bool trmi_planner_local_norms(const trm_planner *p) { return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL; }
 /* Which gradients ranks make jointly in plans that cut only samples, as their job would (exec/parallel_joint.c). */
 trm_joint trmi_planner_joint(const trm_planner *p);
-static inline const trmi_planned_mesh *trmi_planner_best(const trm_planner *p) { return &p->meshes[p->best]; }
-/* Bytes a rank that the search may use; 0 = any. */
-static inline double trmi_planner_limit(const trm_planner *p) {
-    double limit = (double)p->options.memory_bytes;
-    return limit > 0 && limit > p->beyond + 1 ? limit - p->beyond : limit > 0 ? 1 : 0;
-}
+static inline const trmi_drive_mesh *trmi_planner_best(const trm_planner *p) { return trmi_drive_best(&p->drive); }
 /* The model and its loss for a global batch of `batch`, as the user has written it, with `classes` classes (0 = as they are). */
 trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes, trm_graph **out, trm_node *loss, trm_error *err);
 /* The whole training graph of a global batch of `batch`, with `classes` classes (0 = as they are). */
@@ -92,8 +70,6 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                               trm_error *err);
 /* "data parallel", "n", "n:98% k:2%": the cuts of a plan by work. */
 void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, char *text, size_t size);
-/* planner_plans.c: runs the plans that predictions cannot tell apart: sets the best mesh, and what is taken of it. */
-trm_status trmi_planner_try(trm_planner *p, trm_error *err);
 trm_status trmi_planner_find_way_out(trm_planner *p, trm_error *err);
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err);
 

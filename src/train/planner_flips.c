@@ -61,7 +61,7 @@ typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
 
 /* Is the present plan still within 2 % of the best, with this `factor` on one thing? */
 static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to, size_t size, trm_error *err) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     const trm_graph *graph = p->graph;
     trm_graph *other = NULL;
     trmi_space *space = NULL;
@@ -82,7 +82,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     p->links.scale_beta = what == BANDWIDTH ? 1 / factor : kept;
     status = status == TRM_OK ? trmi_planner_space(p, graph, &m->mesh, &space, err) : status;
     p->links.scale_beta = kept;
-    const trmi_search_options options = {.memory_bytes = trmi_planner_limit(p)};
+    const trmi_search_options options = {.memory_bytes = trmi_drive_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
         trm_error no;

@@ -35,7 +35,7 @@ static void xml(trmi_text *t, const char *text) {
 }
 
 char *trm_planner_svg(const trm_planner *p) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     char mesh[48];
@@ -79,7 +79,7 @@ static void dot_string(trmi_text *t, const char *text) {
 }
 
 char *trm_planner_dot(const trm_planner *p) {
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     trmi_text_printf(&t, "digraph plan {\n  node [shape=box, style=filled, fontname=monospace];\n");

@@ -72,7 +72,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
     trm_status status = found != NULL ? trmi_planner_graph(p, batch, 0, &graph, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_planner_space(p, graph, &out->mesh, &space, err) : status;
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p)};
+    const trmi_search_options options = {.mode = p->drive.mode, .memory_bytes = trmi_drive_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
         out->step = found->objective;
@@ -114,7 +114,7 @@ static trm_status scaling(simulation *s, trm_error *err) {
 /* The chosen plan's and the best plan's step with the planner as it is now. */
 static trm_status again(simulation *s, const char *what, trm_error *err) {
     trm_planner *p = s->p;
-    const trmi_planned_mesh *m = trmi_planner_best(p);
+    const trmi_drive_mesh *m = trmi_planner_best(p);
     trmi_space *space = NULL;
     trmi_arena arena = {0};
     trmi_measure measure;
@@ -122,7 +122,7 @@ static trm_status again(simulation *s, const char *what, trm_error *err) {
     trm_status status = found != NULL ? trmi_planner_space(p, p->graph, &m->mesh, &space, err)
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status = status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
-    const trmi_search_options options = {.mode = p->mode, .memory_bytes = trmi_planner_limit(p),
+    const trmi_search_options options = {.mode = p->drive.mode, .memory_bytes = trmi_drive_limit(&p->drive),
                                          .own = &m->found.best.choice};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
     if (status == TRM_OK) {
@@ -184,7 +184,7 @@ static double nanoseconds(double seconds) { return round(seconds * 1e9); }
 
 /* Chrome's format: complete events, microseconds; thread 0 the rank, thread 1 its link. tests/perfetto_test.sh reads it. */
 static trm_status write_trace(const simulation *s, trm_error *err) {
-    const trmi_planned_mesh *m = trmi_planner_best(s->p);
+    const trmi_drive_mesh *m = trmi_planner_best(s->p);
     trmi_router *router;
     trmi_timeline timeline;
     trmi_measure measure;
