@@ -23,6 +23,13 @@ flops 50e12
 bytes 800e9
 END
 
+# Faults of plan files name file and line, wherever they are found.
+printf 'trireme-plan 1\n# mine\nmesh 2\nop fc0.linear0 n\nop fc1.linear1 q\n' >"$dir/letter.txt"
+expect 2 'letter.txt: line 5: the plan cuts' plan mlp --batch-size 4 --plan "$dir/letter.txt" --links guess --no-measure
+expect 2 'letter.txt: line 5: the plan cuts' train mlp --data synth --batch-size 4 -n 2 --steps 1 --parallel-mode semi_auto_parallel --plan "$dir/letter.txt"
+printf 'trireme-plan 1\nmesh 2\nstore fc9.weight S0\n' >"$dir/letter.txt"
+expect 2 'letter.txt: line 3: the plan stores' plan mlp --batch-size 4 --plan "$dir/letter.txt" --links guess --no-measure
+
 # Many classes: the head is cut by classes, and it pays.
 expect 0 '"certificate"' plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --json \
     --save "$dir/plan" --svg "$dir/plan.svg"

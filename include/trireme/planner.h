@@ -77,6 +77,8 @@ typedef struct trm_planner_info {
     int32_t tried;            /* plans that were run, and of which this one is the fastest or the simplest; 0: predictions decided */
     double tried_within;      /* how much slower than the fastest they were predicted to be, at most: 0.1 = 10 % */
     int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
+    char caches[8];           /* costs are of a machine whose CPUs have a cache in "common", or are "apart"; a virtual machine's
+                                 change. "": not known */
 } trm_planner_info;
 TRM_API void trm_planner_describe(const trm_planner *planner, trm_planner_info *out);
 
@@ -122,8 +124,9 @@ TRM_API TRM_MUST_USE trm_status trm_planner_simulate(trm_planner *planner, const
 
 typedef struct trm_planner_run_result {
     double seconds; /* of a step, as the slowest rank has it: the lower quartile, what others do to this machine counts
-                       little then; costs are measured alike */
-    double median_seconds;
+                       little then */
+    double median_seconds; /* ... and the median, as costs are measured */
+    double common_seconds, apart_seconds; /* the median of steps during which CPUs had a cache in common, or had none; 0: too few */
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, total_bytes; /* of this rank */
     int64_t resident_bytes; /* by which this process grew: its own pages, of those that ranks share its part; no code */
     float loss;

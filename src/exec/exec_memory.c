@@ -68,7 +68,7 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);
     }
     int64_t send, recv;
-    trmi_shard_staging(program, &send, &recv);
+    trmi_shard_staging(program, t->ordered, &send, &recv);
     sum += send + recv > 0 ? (int64_t)trmi_shared_resident((size_t)(send + recv)) : 0;
     sum += t->one_copy ? trmi_parallel_casts_bytes(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);

@@ -19,6 +19,7 @@ typedef struct trmi_training {
     bool one_copy;        /* ... and on one host all have the parameters, and their casts, in common */
     bool accumulates;     /* gradients of several batches are added up */
     bool packs;           /* gradients travel in 16 bits */
+    bool ordered;         /* sums of exchanges keep an order: the communicator is deterministic */
 } trmi_training;
 /* By which a process grows that makes an executor of the program, and trains: its arenas, slots, the fed batch, what its exchanges
  * stage, packed gradients, and what executors need beside them. */

@@ -23,6 +23,7 @@ int64_t trmi_limit_bytes(const trm_exec *exec, const trm_program *p, const trmi_
         .own_samples = split && ranks->options.own_samples,
         .sliced = split ? ranks->shard->slices && trmi_shard_is_sliced(p, mesh) : ranks != NULL && ranks->options.shard_optimizer,
         .accumulates = exec->accumulate > 1,
+        .ordered = ranks != NULL && trm_comm_deterministic(ranks->comm) != TRM_DETERMINISTIC_FALSE,
         .packs = ranks != NULL && ranks->options.wire != TRM_FLOAT32,
     };
     how.one_copy = how.sliced && trm_comm_local_size(ranks->comm) == ranks->size;

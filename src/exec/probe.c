@@ -12,7 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 11, BACKWARD_MAX = 64 };
+enum { REPEATS = 11, LEAST = 3, BACKWARD_MAX = 64 };
+/* Of what a step touches between two uses so much lies between forward and backward: slots and updates do not, and late layers' backward
+ * comes at once. */
+enum { BACKWARD_PART = 4 };
 static const double enough = 0.4; /* seconds for one operator */
 
 enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
@@ -161,33 +164,48 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
     }
 }
 
+/* What caches lose is what a step touches meanwhile; what every operator uses they still have: scratch. */
+static void leave_behind(trmi_probe *probe, trm_exec *exec, int64_t own, int part) {
+    trmi_probe_sweep(probe, own, part);
+    if (exec->env.arena[TRMI_ARENA_SCRATCH] != NULL) {
+        memset(exec->env.arena[TRMI_ARENA_SCRATCH], 0, (size_t)exec->program->arena_bytes[TRMI_ARENA_SCRATCH]);
+    }
+}
+
 static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *marks, trmi_probe_time *out,
                           trm_error *err) {
     double times[3][REPEATS], begin = trmi_os_now(), used = 0;
     const int64_t *arenas = exec->program->arena_bytes;
     int64_t own = arenas[TRMI_ARENA_PARAM] + arenas[TRMI_ARENA_GRAD] + arenas[TRMI_ARENA_ACTIVATION];
     int32_t count = 0;
-    for (int32_t r = -1; r < REPEATS && (r < 3 || used < enough); r++) { /* the first touches pages */
-        trmi_probe_sweep(probe, own);
-        used = trmi_os_now() - begin;
+    trmi_probe_begin(probe);
+    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough);) { /* the first touches pages */
+        bool counts;
+        leave_behind(probe, exec, own, 1);
+        double start = trmi_os_now();
+        used = start - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double sums[3] = {0, 0, 0};
         for (int32_t i = 0; i < exec->program->steps_count; i++) {
-            if (i == exec->program->backward_begin) { /* what forward left in caches is gone until backward comes by */
-                trmi_probe_sweep(probe, own);
+            if (i == exec->program->backward_begin) { /* some of what forward left in caches is gone until backward comes by */
+                leave_behind(probe, exec, own, BACKWARD_PART);
             }
             double at = trmi_probe_clock(probe);
             TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
             sums[marks[i]] += trmi_probe_clock(probe) - at;
         }
+        TRMI_TRY(trmi_probe_counts(probe, start, &counts, err));
+        if (!counts) {
+            continue;
+        }
         for (int k = 0; k < 3 && r >= 0; k++) {
             times[k][r] = k == 0 ? sums[1] + sums[2] : sums[k];
         }
-        count = r + 1;
+        count = ++r;
     }
-    out->forward = trmi_probe_quartile(times[1], count, NULL);
-    out->backward = trmi_probe_quartile(times[2], count, NULL);
-    (void)trmi_probe_quartile(times[0], count, &out->spread);
+    out->forward = trmi_probe_usual(times[1], count, NULL);
+    out->backward = trmi_probe_usual(times[2], count, NULL);
+    (void)trmi_probe_usual(times[0], count, &out->spread);
     return TRM_OK;
 }
 

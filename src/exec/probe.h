@@ -1,6 +1,6 @@
 /* exec/probe.h: what operators and messages take on the ranks that will run them, all of them at the same time:
  *
- *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... --> slowest rank's quartile
+ *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... --> slowest rank's median
  *      others   trmi_probe_serve: what rank 0 asks for, until trmi_probe_end
  *
  * so that cores and memory that ranks share are in the figures. Operators are timed by CPU seconds where a rank has one
@@ -11,6 +11,7 @@
 #include "trireme/comm.h"
 #include "trireme/exec.h"
 
+#include "exec/line_state.h"
 #include "exec/race.h"
 #include "plan/links.h"
 #include "plan/sharding.h"
@@ -29,14 +30,17 @@ typedef struct trmi_probe {
     int64_t footprint;      /* bytes that a rank's step touches: so much is read before an operator is timed; 0 = 8 MB */
     int64_t limit;          /* bytes that a rank may take to measure: smaller messages, less that is swept, and operators that need
                                more are not measured; 0 = any. The same on all ranks */
+    trmi_lines lines;       /* rank 0: what is measured while CPUs are otherwise placed does not count; UNKNOWN: all does */
+    bool was_other;         /* ... they were, after the last sample */
+    double patience;        /* seconds of samples that may yet be thrown away */
     const char *block;      /* of it, so large; owned */
     size_t block_bytes;
 } trmi_probe;
 
 typedef struct trmi_probe_time {
-    double forward, backward; /* seconds: lower quartile, of the slowest rank */
+    double forward, backward; /* seconds: median, of the slowest rank */
     double factors;           /* the same of the optimiser, for weights whose gradient stays in factors; 0: there are none */
-    double spread;            /* (upper - lower quartile) / lower, of forward and backward together */
+    double spread;            /* (upper - lower quartile) / median, of forward and backward together */
 } trmi_probe_time;
 
 /* Rank 0, or a process by itself. Operator `op` of the graph and its gradients on the local shapes of `letters`.
@@ -66,12 +70,16 @@ trm_status trmi_probe_factors(trmi_probe *probe, const trmi_strategy *strategy, 
 /* probe_time.c: seconds of a rank's own work: CPU seconds with one thread. */
 double trmi_probe_clock(const trmi_probe *probe);
 /* Caches hold what a step leaves in them when it comes by again: less of this operator, which touches own_bytes, the
- * larger the step is. */
-void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes);
+ * larger the step is. `part`: one of so many of what a step touches between two uses. */
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part);
+/* What follows is one thing to measure; and, behind each sample of it, begun at `begin`: does that count? Collective. */
+void trmi_probe_begin(trmi_probe *probe);
+trm_status trmi_probe_counts(trmi_probe *probe, double begin, bool *counts, trm_error *err);
 /* Of `count` rising sizes so many as `copies` of all of them together keep within the limit: at least `least`. */
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies);
-/* Lower quartile of `count` times, which are sorted; *spread may be NULL. */
-double trmi_probe_quartile(double *times, int32_t count, double *spread);
+/* Median of `count` times, which are sorted: that of a step is the sum of those of its operators, as quartiles are not. *spread may be
+ * NULL. */
+double trmi_probe_usual(double *times, int32_t count, double *spread);
 /* The largest of all ranks, element by element. */
 trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err);
 /* CPUs that the ranks may use between them. Collective; NULL: this process' own. */

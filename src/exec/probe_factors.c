@@ -40,19 +40,25 @@ static trm_status time_updates(trmi_probe *probe, const weights *w, trm_dtype dt
     double times[REPEATS], begin = trmi_os_now(), used = 0;
     int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
     int32_t count = 0;
-    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough); r++) { /* the first touches pages */
-        trmi_probe_sweep(probe, own);
-        used = trmi_os_now() - begin;
+    trmi_probe_begin(probe);
+    for (int32_t r = -1; r < REPEATS && (r < LEAST || used < enough);) { /* the first touches pages */
+        bool counts;
+        trmi_probe_sweep(probe, own, 1);
+        double start = trmi_os_now();
+        used = start - begin;
         TRMI_TRY(trmi_probe_largest(probe, &used, 1, err)); /* all begin together */
         double at = trmi_probe_clock(probe);
         trmi_update_factors(w->update, 0, w->left, w->right, dtype);
         TRMI_TRY(trmi_update_run(w->update, w->parameters, w->parameters, little, (uint64_t)(r + 2), err));
-        if (r >= 0) {
-            times[r] = trmi_probe_clock(probe) - at;
+        double took = trmi_probe_clock(probe) - at;
+        TRMI_TRY(trmi_probe_counts(probe, start, &counts, err));
+        if (counts && r >= 0) {
+            times[r] = took;
         }
-        count = r + 1;
+        r += counts;
+        count = r;
     }
-    *seconds = trmi_probe_quartile(times, count, NULL);
+    *seconds = trmi_probe_usual(times, count, NULL);
     return TRM_OK;
 }
 

@@ -143,7 +143,7 @@ static trm_status time_turn(links *l, trm_exec *exec, classify *message, int tur
         bool own = what >= 0 && moves[what] == TRMI_MOVE_LOCAL;
         if (what < 0) {
             TRMI_TRY(together(l, err));
-            trmi_probe_sweep(l->probe, 0);
+            trmi_probe_sweep(l->probe, 0, 1);
         }
         double begin = own ? trmi_probe_clock(l->probe) : trmi_os_now();
         TRMI_TRY(trmi_exec_run(exec, i, i + 1, err));
@@ -167,11 +167,16 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1), begin = trmi_os_now(), used = 0;
     trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     int32_t turns = 0;
-    for (int turn = -1; status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough); turn++) {
+    trmi_probe_begin(l->probe);
+    for (int turn = -1; status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
+        bool counts = true;
+        double start = trmi_os_now();
         status = time_turn(l, exec, message, turn, times, err);
+        status = status == TRM_OK ? trmi_probe_counts(l->probe, start, &counts, err) : status;
         used = trmi_os_now() - begin;
         status = status == TRM_OK ? trmi_probe_largest(l->probe, &used, 1, err) : status; /* all stop together */
-        turns = turn + 1;
+        turn += counts;
+        turns = turn;
     }
     for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
@@ -285,9 +290,11 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         for (int32_t r = 0; r < size; r++) {
             counts[r] = count * (r + 1) / size - count * r / size;
         }
-        for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
+        trmi_probe_begin(l->probe);
+        for (int turn = -1; status == TRM_OK && turn < l->most;) {
+            bool usable = true;
             status = together(l, err);
-            trmi_probe_sweep(l->probe, 0);
+            trmi_probe_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* as backward leaves it: in the cache of its rank */
             /* As a step does it: the communicator's thread is woken, and works for this one. */
             const trm_collective op = {.kind = move == SLICES ? TRM_REDUCE_SCATTERV : TRM_ALLREDUCE, .recv = data, .count = count,
@@ -297,9 +304,12 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
             status = request != NULL ? trm_request_wait(request, -1, err) : status;
-            if (turn >= 0) {
-                times[turn] = trmi_os_now() - begin;
+            double took = trmi_os_now() - begin;
+            status = status == TRM_OK ? trmi_probe_counts(l->probe, begin, &usable, err) : status;
+            if (usable && turn >= 0) {
+                times[turn] = took;
             }
+            turn += usable;
         }
         status = status == TRM_OK ? usual(l, times, l->most, &l->seconds[move][i], err) : status;
     }
@@ -324,39 +334,52 @@ static trm_status run_buckets(links *l, trm_error *err) {
 
 /* ---- the optimiser, and a step with nothing in it ---------------------------------------------------------- */
 
-/* A parameter of so many elements and a mean of it, trained; on this rank alone, or cut in a split program. */
-static trm_status small_exec(const trmi_probe *probe, int64_t rows, trm_comm *comm, trm_exec **out, trm_error *err) {
+/* A parameter of so many elements and a mean of it, trained: cut by a step's default, or whole on every rank, of one copy and updated in
+ * slices or each rank its own. */
+typedef enum kind { CUT, OWN, SLICED } kind;
+
+static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, trm_exec **out, trm_error *err) {
     trm_graph *g;
+    char mesh[16], plan[96];
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_node x = trm_parameter(g, "w", trm_shape_of(rows, 64), TRM_INIT_NORMAL_001);
-    trm_node loss = trm_reduce_mean(g, trm_relu(g, x), NULL, 0, false);
-    trm_exec_options options = {.loss = loss, .optimizer = probe->optimizer, .backend = probe->backend, .threads = probe->threads,
-                                .tuning_file = probe->tuning_file};
-    if (comm != NULL) {
-        options.parallel = (trm_parallel_options){.comm = comm, .split = TRM_SPLIT_PLANNED};
-    }
-    trm_status status = trmi_exec_create(g, &options, NULL, out, err);
+    trm_node y = trm_relu(g, x), loss = trm_reduce_mean(g, y, NULL, 0, false);
+    snprintf(mesh, sizeof mesh, "%d", (int)trm_comm_size(probe->comm));
+    snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh, g->ops[g->values[y.id].op].name);
+    const trm_exec_options options = {.loss = loss, .optimizer = probe->optimizer, .backend = probe->backend, .threads = probe->threads,
+                                      .tuning_file = probe->tuning_file,
+                                      .parallel = {.comm = probe->comm, .split = TRM_SPLIT_PLANNED, .plan = what == CUT ? NULL : plan,
+                                                   .shard_optimizer = what == SLICED}};
+    trm_status status = trm_graph_check(g, err);
+    status = status == TRM_OK ? trmi_exec_create(g, &options, NULL, out, err) : status;
     trm_graph_destroy(g);
     return status;
 }
 
-static trm_status time_small(trmi_probe *probe, int64_t rows, bool step, double *seconds, trm_error *err) {
+/* A step, or (not CUT) its update alone. */
+static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double *seconds, trm_error *err) {
     double times[TURNS], none = 0;
+    bool step = what == CUT;
     trm_exec *exec;
-    TRMI_TRY(small_exec(probe, rows, step ? probe->comm : NULL, &exec, err));
+    TRMI_TRY(small_exec(probe, rows, what, &exec, err));
     trm_status status = TRM_OK;
-    for (int turn = -1; status == TRM_OK && turn < TURNS; turn++) {
-        trmi_probe_sweep(probe, 0);
+    trmi_probe_begin(probe);
+    for (int turn = -1; status == TRM_OK && turn < TURNS;) {
+        bool usable = true;
+        trmi_probe_sweep(probe, 0, 1);
         status = trmi_probe_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
         begin = step ? begin : trmi_probe_clock(probe);
         status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
-        if (turn >= 0) {
-            times[turn] = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
+        double took = (step ? trmi_os_now() : trmi_probe_clock(probe)) - begin;
+        status = status == TRM_OK ? trmi_probe_counts(probe, trmi_os_now() - took, &usable, err) : status;
+        if (usable && turn >= 0) {
+            times[turn] = took;
         }
+        turn += usable;
     }
-    *seconds = status != TRM_OK ? 0 : step ? trmi_median(times, TURNS) : trmi_probe_quartile(times, TURNS, NULL);
+    *seconds = status != TRM_OK ? 0 : trmi_median(times, TURNS);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
@@ -376,6 +399,28 @@ static void tell_curve(trmi_text *out, trmi_move move, int32_t ranks, const int6
         trmi_text_printf(out, " %lld:%.3f", (long long)bytes[i], fmax(0.01, seconds[i] * 1e6));
     }
     trmi_text_printf(out, "\n");
+}
+
+/* The optimiser's pass by bytes, as far as memory allows. */
+static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out, trm_error *err) {
+    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
+    trmi_probe *probe = l->probe;
+    int32_t share = what == SLICED ? l->ranks : 1;
+    int64_t bytes[UPDATES];
+    double seconds[UPDATES];
+    int count = 0;
+    for (; count < UPDATES; count++) { /* one at a time: a parameter, its gradient, slots, a mean of it */
+        bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
+        if (count >= 2 && probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit) {
+            break;
+        }
+        TRMI_TRY(time_small(probe, rows[count], what, &seconds[count], err));
+        seconds[count] *= crowd;
+        bytes[count] /= share;
+    }
+    smooth(seconds, count);
+    tell_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds, count);
+    return TRM_OK;
 }
 
 /* `crowd`: ranks that share a core. */
@@ -414,33 +459,20 @@ int trmi_probe_links_sizes(const trmi_probe *probe) { return trmi_probe_affords(
 
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe, .ranks = trm_comm_size(probe->comm), .count = trmi_probe_links_sizes(probe)};
-    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
-    int64_t bytes[UPDATES];
-    double update[UPDATES], step;
+    double step;
     char date[32];
     time_t now = (time_t)trmi_os_wall();
     struct tm day;
     int cores = probe->cores;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
-    trmi_text_printf(out, "# messages of %d ranks of this machine (form 3), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
+    trmi_text_printf(out, "# messages of %d ranks of this machine (form 5), measured %s UTC\nlevel host %d 5 4\ncores %d\noverlap %d\n"
                      "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
     TRMI_TRY(measure_groups(&l, crowd, out, err));
-    for (int i = 0; i < UPDATES; i++) {
-        bytes[i] = rows[i] * 64 * (int64_t)sizeof(float);
-    }
-    int updates = 2; /* one at a time: a parameter, its gradient, slots, a mean of it */
-    while (updates < UPDATES && (probe->limit == 0 || UPDATE_COPIES * bytes[updates] <= probe->limit)) {
-        updates++;
-    }
-    for (int i = 0; i < updates; i++) {
-        TRMI_TRY(time_small(probe, rows[i], false, &update[i], err));
-        update[i] *= crowd;
-    }
-    smooth(update, updates);
-    tell_curve(out, TRMI_MOVES, 1, bytes, update, updates);
-    TRMI_TRY(time_small(probe, 16, true, &step, err));
+    TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
+    TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm) ? measure_updates(&l, SLICED, crowd, out, err) : TRM_OK);
+    TRMI_TRY(time_small(probe, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
 }

@@ -13,6 +13,7 @@
 #include <time.h>
 
 enum { SWEEP = 8 << 20, SWEEP_MAX = 512 << 20 };
+static const double patience = 0.4; /* seconds of samples of one thing that may be thrown away */
 
 double trmi_probe_clock(const trmi_probe *probe) {
     struct timespec t;
@@ -28,13 +29,13 @@ void trmi_probe_close(trmi_probe *probe) {
     probe->block_bytes = 0;
 }
 
-void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
+void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
     /* What is touched twice a step was last touched half a step ago. */
-    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2, SWEEP_MAX);
+    int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
     size_t bytes = others > SWEEP ? (size_t)others : SWEEP;
-    int64_t rest = probe->limit > 2 * own_bytes ? probe->limit - 2 * own_bytes : 0; /* kernels have tables, too */
-    bytes = probe->limit > 0 ? (size_t)trmi_min_i64((int64_t)bytes, rest) : bytes;
-    bool beyond = probe->limit > 0 && probe->block_bytes > bytes;
+    size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0; /* kernels have tables, too */
+    bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
+    bool beyond = probe->limit > 0 && probe->block_bytes > rest;
     if (probe->block == NULL || probe->block_bytes < bytes || beyond) {
         trmi_probe_close(probe);
         char *block = trmi_alloc(bytes);
@@ -44,13 +45,29 @@ void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes) {
         probe->block = block;
         probe->block_bytes = bytes;
     }
-    volatile long sum = 0;
-    long part = 0;
+    volatile long kept = 0;
+    long sum = 0;
     for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
-        part += probe->block[i];
+        sum += probe->block[i];
     }
-    sum += part;
-    (void)sum;
+    kept += sum;
+    (void)kept;
+}
+
+void trmi_probe_begin(trmi_probe *probe) { probe->patience = patience; }
+
+trm_status trmi_probe_counts(trmi_probe *probe, double begin, bool *counts, trm_error *err) {
+    double rejected = 0;
+    if (probe->lines != TRMI_LINES_UNKNOWN) { /* rank 0 */
+        trmi_lines now = trmi_lines_now();
+        bool other = now != TRMI_LINES_UNKNOWN && now != probe->lines;
+        rejected = (other || probe->was_other) && probe->patience > 0;
+        probe->was_other = other;
+        probe->patience -= rejected * (trmi_os_now() - begin);
+    }
+    TRMI_TRY(trmi_probe_largest(probe, &rejected, 1, err));
+    *counts = rejected == 0;
+    return TRM_OK;
 }
 
 int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count, int least, int copies) {
@@ -62,13 +79,12 @@ int trmi_probe_affords(const trmi_probe *probe, const int64_t *bytes, int count,
     return some;
 }
 
-double trmi_probe_quartile(double *times, int32_t count, double *spread) {
-    trmi_sort(times, count);
-    double low = times[count / 4];
+double trmi_probe_usual(double *times, int32_t count, double *spread) {
+    double middle = trmi_median(times, count);
     if (spread != NULL) {
-        *spread = low > 0 ? (times[count * 3 / 4] - low) / low : 0;
+        *spread = middle > 0 ? (times[count * 3 / 4] - times[count / 4]) / middle : 0;
     }
-    return low;
+    return middle;
 }
 
 trm_status trmi_probe_largest(const trmi_probe *probe, double *values, int32_t count, trm_error *err) {

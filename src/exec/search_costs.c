@@ -123,14 +123,18 @@ static trm_shape local_shape(const trm_graph *g, const trmi_op *op, const trmi_m
     return trmi_box_shape(&box);
 }
 
-/* "conv2d 89abcdef01234567 t1 x2 s24 p5 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it */
+/* In which state of the machine (exec/line_state.h)? */
+static bool is_far(const trmi_costs *c) { return c->probe != NULL && c->probe->lines == TRMI_LINES_FAR; }
+
+/* "conv2d 89abcdef01234567 t1 x2 s24 p7 32x64x56x56:f32 ..."; p: how operators are measured, a number that changes with it; e: exact
+ * ones; f: while CPUs had no cache in common */
 static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh, const trmi_strategy *s, const trmi_costs *c,
                    char *key, size_t size) {
     uint64_t h = trmi_hash(TRMI_HASH_BEGIN, &op->attrs, sizeof op->attrs);
     /* Of the footprint only its power of two: what caches hold of an operator hardly depends on more. */
     int class = c->probe != NULL && c->probe->footprint > 0 ? ilogb((double)c->probe->footprint) : 0;
-    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p5%s", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
-                                   c->ranks, class, c->probe != NULL && c->probe->exact ? "e" : "");
+    size_t used = (size_t)snprintf(key, size, "%s %016llx t%d x%d s%d p7%s%s", trmi_op_def_of(op)->name, (unsigned long long)h, c->threads,
+                                   c->ranks, class, c->probe != NULL && c->probe->exact ? "e" : "", is_far(c) ? "f" : "");
     for (int32_t i = 0; i < op->inputs_count && used < size; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         char text[96] = "-";
@@ -172,6 +176,7 @@ static trm_status remember(trmi_costs *c, const char *key, const trmi_node_secon
     trmi_op_cost_entry *e = &c->entries[c->count];
     *e = (trmi_op_cost_entry){.key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
     e->look = c->look;
+    e->looks = 1;
     weigh(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
@@ -283,14 +288,16 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
 /* What was measured in a bad moment is seldom measured in another one. */
 static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, trmi_op_cost_entry *e,
                              const trmi_node_seconds *roof, trm_error *err) {
-    trmi_probe_time time, before = {e->seconds.forward, e->seconds.backward, e->seconds.factors, INFINITY};
+    trmi_probe_time time, before = {e->seconds.forward, e->seconds.backward, e->seconds.factors, 0};
     trm_error own;
     trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
     e->look = c->look;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK ? (err != NULL ? err->status : TRM_PEER) : TRM_OK;
     }
-    time = least(&time, &before);
+    double looks = ++e->looks, part = 1 / looks;
+    time = (trmi_probe_time){time.forward * part + before.forward * (1 - part), time.backward * part + before.backward * (1 - part),
+                             time.factors * part + before.factors * (1 - part), time.spread};
     e->seconds = (trmi_node_seconds){time.forward, time.backward, time.factors};
     weigh(e, roof);
     keep(c, e->key, &time);
@@ -478,7 +485,7 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         return NULL;
     }
     bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK && links->together == c->ranks &&
-                  links->update.count > 0 && strstr((const char *)text, "(form 3)") != NULL && (links->load < BUSY || c->probe->load > QUIET);
+                  links->update.count > 0 && strstr((const char *)text, "(form 5)") != NULL && (links->load < BUSY || c->probe->load > QUIET);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);
@@ -498,6 +505,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
         int some = trmi_probe_links_sizes(c->probe);
         size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder, host, c->probe->cores, c->ranks,
                                        c->threads, trm_comm_engine(c->probe->comm));
+        used += (size_t)snprintf(path + used, sizeof path - used, "%s", is_far(c) ? "-far" : "");
         snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
         if (*text == NULL && some < trmi_probe_links_sizes(&all)) { /* what little memory allows is kept apart */

@@ -91,7 +91,7 @@ trm_status trmi_shard_open(trm_exec *exec, trm_error *err) {
     }
     bool used[TRMI_SHARD_MASKS] = {false};
     find_needs(exec->program, run, used);
-    trmi_shard_staging(exec->program, &run->send_bytes, &run->recv_bytes);
+    trmi_shard_staging(exec->program, trm_comm_deterministic(p->comm) != TRM_DETERMINISTIC_FALSE, &run->send_bytes, &run->recv_bytes);
     /* Parts differ by one: all ranks take the largest. */
     int64_t most[2 + TRMI_SHARD_MASKS] = {run->send_bytes, run->recv_bytes};
     for (int i = 0; i < TRMI_SHARD_MASKS; i++) {

@@ -83,8 +83,9 @@ void trmi_shard_free_wholes(struct trm_exec *exec);
 
 /* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_shard_bind(trmi_kernel *kernel, trm_error *err);
-/* Bytes that the EXCHANGEs of a program stage at most: sent, received. */
-void trmi_shard_staging(const trm_program *program, int64_t *send, int64_t *recv);
+/* Bytes that the EXCHANGEs of a program stage at most: sent, received. `ordered`: sums keep an order (a communicator that is
+ * deterministic). */
+void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv);
 
 /* The part of a leaf by name; NULL: not split. */
 const trmi_shard_leaf *trmi_shard_leaf_named(const trm_program *program, const char *name);

@@ -296,13 +296,14 @@ static void staging(const trmi_exchange *what, trm_dtype dtype, int64_t *send, i
     *recv *= (int64_t)trm_dtype_bytes(dtype);
 }
 
-void trmi_shard_staging(const trm_program *program, int64_t *send, int64_t *recv) {
+void trmi_shard_staging(const trm_program *program, bool ordered, int64_t *send, int64_t *recv) {
     *send = *recv = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {
         const trmi_step *step = &program->steps[i];
         const trmi_buffer *in = &program->buffers[step->inputs[0]], *out = &program->buffers[step->outputs[0]];
-        if (step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE &&
-            whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE) {
+        bool exchange = step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE;
+        bool adds = ordered && exchange && step->attrs->exchange.what->combine == TRMI_COMBINE_SUM; /* run_whole */
+        if (exchange && (adds || whole_of(step->attrs->exchange.what, in, out) == TRM_COLLECTIVE_NONE)) {
             int64_t sent, received;
             staging(step->attrs->exchange.what, in->dtype, &sent, &received);
             *send = trmi_max_i64(*send, sent);

@@ -112,6 +112,7 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     costs.shard_stores = true;
     costs.overhead = s->links.overhead;
     costs.update = links->update.count > 0 ? &links->update : NULL;
+    costs.sliced = links->sliced.count > 0 ? &links->sliced : NULL;
     costs.update_flop = s->costs.flop * s->costs.factor;
     return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
 }
@@ -174,6 +175,7 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_probe_load(&s->probe, err));
+    s->probe.lines = options.together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_string_free(text);

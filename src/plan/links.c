@@ -5,7 +5,8 @@
  *      points OP RANKS BYTES:US BYTES:US ...       measured: allreduce allgather reducescatter alltoall, gradients
  *                                                  (all-reduce of a bucket), slices (its reduce-scatter),
  *                                                  gatherstore scatterstore (parameters in parts), copy (RANKS 1),
- *                                                  update (RANKS 1)
+ *                                                  update (RANKS 1; bytes of parameters), sliceupdate (a rank's slice of
+ *                                                  parameters that all read)
  *      flops X | bytes X | speed X | overlap X | slowdown X | cores N | together N | load X | overhead US */
 #include "plan/links.h"
 
@@ -60,7 +61,8 @@ static const struct {
              {"gradients", TRMI_MOVE_GRADIENTS},          {"gatherstore", TRMI_MOVE_GATHER_STORE},
              {"scatterstore", TRMI_MOVE_SCATTER_STORE},   {"slices", TRMI_MOVE_SLICES},
              {"copy", TRMI_MOVE_LOCAL},
-             {"update", TRMI_MOVES}};
+             {"update", TRMI_MOVES},
+             {"sliceupdate", TRMI_SLICED_UPDATE}};
 enum { WORDS = sizeof words / sizeof *words };
 
 const char *trmi_links_word(trmi_move move) {
@@ -77,7 +79,8 @@ static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
     for (int i = 0; i < WORDS; i++) {
         bool alone = words[i].move == TRMI_MOVE_LOCAL || words[i].move == TRMI_MOVES;
         if (strcmp(words[i].name, name) == 0 && (alone ? ranks == 1 : ranks >= 2)) {
-            trmi_curve *c = words[i].move == TRMI_MOVES    ? &l->update
+            trmi_curve *c = words[i].move == TRMI_MOVES           ? &l->update
+                            : words[i].move == TRMI_SLICED_UPDATE ? &l->sliced
                             : l->curves_count < TRMI_CURVES ? &l->curves[l->curves_count++]
                                                             : NULL;
             if (c != NULL) {
@@ -90,7 +93,7 @@ static trmi_curve *curve_for(trmi_links *l, const char *name, int ranks) {
 }
 
 static trm_status parse_points(trmi_links *l, int number, const char *line, trm_error *err) {
-    static const char form[] = "points allreduce|allgather|reducescatter|alltoall|gradients|slices|gatherstore|scatterstore RANKS "
+    static const char form[] = "points allreduce|allgather|reducescatter|alltoall|gradients|slices|gatherstore|scatterstore|sliceupdate RANKS "
                                "BYTES:US ... rising (copy and update: RANKS 1)";
     char name[16];
     int ranks = 0, used = 0;

@@ -13,6 +13,8 @@ typedef struct trmi_level {
     double alpha, beta; /* seconds a message, a byte */
     bool shared;        /* beta is the unit's, divided among the ranks of the unit below */
 } trmi_level;
+/* Curves that are no moves: of the optimiser (TRMI_MOVES) and of its slices. */
+#define TRMI_SLICED_UPDATE ((trmi_move)(TRMI_MOVES + 1))
 /* Seconds by bytes, both not falling. */
 typedef struct trmi_curve {
     trmi_move move;
@@ -25,6 +27,7 @@ typedef struct trmi_links {
     trmi_curve curves[TRMI_CURVES];
     int32_t curves_count;
     trmi_curve update;    /* the optimiser's pass, by bytes of parameters; count 0 = not measured */
+    trmi_curve sliced;    /* the same of a rank's slice of parameters that all ranks read */
     double overhead;      /* seconds that every step takes beside its operators and messages */
     double flops, bytes;  /* a second, of one rank; 0 = this machine's, measured */
     double speed;         /* of a rank's operators against this machine's, measured; 0 = 1 */

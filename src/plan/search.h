@@ -48,6 +48,7 @@ typedef struct trmi_search_costs {
     double update_byte; /* seconds a byte of parameter in the optimiser; 0 = 5 x prices->byte */
     double update_flop; /* seconds an operation of the products that it makes of gradients in factors; 0 = prices->flop */
     const trmi_curve *update; /* measured (plan/links.h), NULL = update_byte; lives as long as the space */
+    const trmi_curve *sliced; /* ... of slices; NULL = the same */
     double overhead;    /* seconds of every step beside all that */
 } trmi_search_costs;
 
@@ -119,6 +120,10 @@ typedef struct trmi_space_edge {
     int32_t table;
 } trmi_space_edge;
 
+/* Seconds: offset, which is not positive, + byte x bytes of parameters. */
+typedef struct trmi_update_line {
+    double byte, offset;
+} trmi_update_line;
 typedef struct trmi_space {
     trmi_arena arena;
     const trm_graph *graph; /* borrowed */
@@ -136,7 +141,7 @@ typedef struct trmi_space {
     int64_t tables_count, tables_capacity;
     trmi_price_table *prices_of; /* by shape and dtype */
     int64_t prices_count, prices_capacity;
-    double update_byte, update_offset; /* the line below the optimiser's curve where plans lie; the offset is not positive */
+    trmi_update_line update, sliced; /* below the optimiser's curves where plans lie */
     bool casts;     /* parameters are read in another precision */
     bool bounded;   /* not all ways of operators are looked at: meshes of four axes, where no plan is given. Bounds are of those that are */
     double seconds; /* that building took */
@@ -159,7 +164,7 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
 double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_spread *spread);
 /* search_stores.c: while a space is built. Plans have between a share of all parameters and all of them: the line below the optimiser's
  * curve is the curve's where shares begin. */
-void trmi_space_find_update_line(trmi_space *space);
+void trmi_space_find_update_lines(trmi_space *space);
 /* One parameter of operator `op` in strategy i of its class: all ways of storing it are added to the class' stores and slices. `table`:
  * prices of the parameter's shape. */
 void trmi_space_add_parameter(const trmi_space *space, const trmi_price_table *table, const trmi_op *op, int32_t input, trmi_space_class *of,
@@ -168,9 +173,9 @@ void trmi_space_add_parameter(const trmi_space *space, const trmi_price_table *t
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i, trmi_spread *out);
 /* Seconds of a node in strategy i by the roofline. */
 void trmi_space_roofline(const trmi_space *space, int32_t node, int32_t i, trmi_node_seconds *out);
-/* Seconds of the optimiser for all parameters of a rank together: never below update_offset + update_byte x bytes, which is
- * what a sum over operators can count. */
-double trmi_space_update(const trmi_space *space, double bytes);
+/* Seconds of the optimiser for all parameters of a rank together, or for its slices of all: never below the line, which is what a sum over
+ * operators can count. */
+double trmi_space_update(const trmi_space *space, double bytes, bool sliced);
 /* Copies of each gradient in memory. */
 static inline int32_t trmi_space_gradients(const trmi_space *space) { return space->costs.gradients > 1 ? space->costs.gradients : 1; }
 /* Seconds of a bucket of so many bytes of gradients, packing and unpacking included. */

@@ -363,7 +363,7 @@ static trm_status run(walk *w, trm_error *err) {
                                              .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
     }
     spend(w, &w->m->update, (trmi_event){.kind = TRMI_EVENT_UPDATE, .node = -1, .phase = TRMI_BACKWARD, .what = "update",
-                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated) + w->factors});
+                                         .bytes = w->updated, .seconds = trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
     trmi_measure *m = w->m;
     m->overhead = w->s->costs.overhead;
     w->now += m->overhead;

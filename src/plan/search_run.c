@@ -78,7 +78,7 @@ static void weights_of(const run *r, double mu, double *factor, double *gradient
 
 /* What is the same in every plan of a side. */
 static double beside(const run *r, int of) {
-    return r->s->costs.overhead + r->s->update_offset + (of == 1 ? trmi_space_meetings(r->s) : 0);
+    return r->s->costs.overhead + (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
 }
 
 /* Can every operator leave its parameters whole? */

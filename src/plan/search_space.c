@@ -91,7 +91,7 @@ static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_stra
     double count = (double)trmi_spread_most(&s->mesh, &weights->shape, &strategy->inputs[1]), slots = s->costs.slots;
     double flop = s->costs.update_flop > 0 ? s->costs.update_flop : s->prices.flop > 0 ? s->prices.flop : 1 / 1e11;
     double dense = 3 + 2 * slots; /* passes over memory: a gradient that is there is read */
-    return fmax(s->update_byte * (2 + 2 * slots) / dense * sizeof(float), 2 * (double)strategy->local_inputs[0].dim[0] * flop) * count;
+    return fmax(s->update.byte * (2 + 2 * slots) / dense * sizeof(float), 2 * (double)strategy->local_inputs[0].dim[0] * flop) * count;
 }
 
 static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node, const trmi_strategy *strategy) {
@@ -502,7 +502,7 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh, cons
     s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
     s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
     building b = {.s = s, .err = err != NULL ? err : &own};
-    trmi_space_find_update_line(s);
+    trmi_space_find_update_lines(s);
     trm_status status = count_nodes(&b);
     status = status == TRM_OK ? make_nodes(&b, pins) : status;
     status = status == TRM_OK ? make_edges(&b) : status;

@@ -73,24 +73,36 @@ bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t 
 
 /* ---- the optimiser --------------------------------------------------------------------------------------------- */
 
-void trmi_space_find_update_line(trmi_space *s) {
+static trmi_update_line line_of(const trmi_space *s, const trmi_curve *curve, double bytes) {
+    double byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    trmi_update_line line = {.byte = s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte};
+    if (curve != NULL) {
+        trmi_curve_below(curve, bytes, &line.byte, &line.offset);
+    }
+    return line;
+}
+
+static const trmi_curve *curve_of(const trmi_space *s, bool sliced) {
+    return sliced && s->costs.sliced != NULL ? s->costs.sliced : s->costs.update;
+}
+
+void trmi_space_find_update_lines(trmi_space *s) {
     const trm_graph *g = s->graph;
-    double bytes = 0, byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
+    double bytes = 0;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         bool trained = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
         bytes += trained ? (double)trm_shape_count(&trmi_output_of(g, op, 0)->shape) * sizeof(float) : 0;
     }
-    s->update_byte = s->costs.update_byte > 0 ? s->costs.update_byte : 5 * byte;
-    s->update_offset = 0;
-    if (s->costs.update != NULL) {
-        trmi_curve_below(s->costs.update, bytes / trmi_mesh_ranks(&s->mesh), &s->update_byte, &s->update_offset);
-    }
+    s->update = line_of(s, curve_of(s, false), bytes / trmi_mesh_ranks(&s->mesh));
+    s->sliced = line_of(s, curve_of(s, true), bytes / trmi_mesh_ranks(&s->mesh));
 }
 
-double trmi_space_update(const trmi_space *s, double bytes) {
-    double line = fmax(0, s->update_offset + bytes * s->update_byte);
-    return s->costs.update != NULL ? fmax(trmi_curve_at(s->costs.update, bytes), line) : line;
+double trmi_space_update(const trmi_space *s, double bytes, bool sliced) {
+    const trmi_update_line *of = sliced ? &s->sliced : &s->update;
+    const trmi_curve *curve = curve_of(s, sliced);
+    double line = fmax(0, of->offset + bytes * of->byte);
+    return curve != NULL ? fmax(trmi_curve_at(curve, bytes), line) : line;
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------- */
@@ -164,7 +176,7 @@ static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi
     for (int32_t i = 0; i < s->mesh.axes; i++) {
         fits = fits && stored->at[i] == TRMI_WHOLE && (!trained || sums || made->at[i] == TRMI_WHOLE);
     }
-    slices->blocking += !fits ? INFINITY : trained ? s->update_byte * whole / ranks + trmi_space_gathered(s, whole) : 0;
+    slices->blocking += !fits ? INFINITY : trained ? s->sliced.byte * whole / ranks + trmi_space_gathered(s, whole) : 0;
     slices->gradient += fits && sums ? slices_of(s, whole) : 0;
     slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
 }
@@ -197,7 +209,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     bool apart = trained && trmi_shard_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1, whole = trmi_space_bytes(s, value, &stored);
     double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
-    double update = trained ? s->update_byte : 0;
+    double update = trained ? s->update.byte : 0;
     stores[0].blocking += apart ? c->factors[i] : update * whole;
     stores[0].gradient += gradient;
     stores[0].bytes += (copies - apart) * whole;

@@ -158,6 +158,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
                                      .joint = trmi_planner_joint(p) != TRM_JOINT_OFF, .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
+                                     .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
                                      .update_flop = flop * (given ? 1 : p->costs.factor),
                                      .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
     /* What a plan pins holds on its own mesh: its letters mean nothing on others. */

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/order.h"
 #include "base/os.h"
+#include "exec/line_state.h"
 #include "exec/race.h"
 #include "exec/trial.h"
 #include "train/model.h"
@@ -37,28 +38,53 @@ static trm_exec_options options_of(const trm_model_options *model, trm_comm *com
                                            .joint = model->parallel.joint}};
 }
 
-/* Every step as the slowest rank has it; lower quartile and median. */
-static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, double *quartile, double *median, trm_error *err) {
-    double *times = trmi_alloc((size_t)steps * sizeof *times);
-    trm_status status = times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+/* Steps by where the machine's CPUs were (exec/line_state.h); such as were neither the one nor the other all the time count as unknown. */
+typedef struct timing {
+    double *times[3];
+    int32_t count[3];
+    trmi_lines before;
+} timing;
+
+enum { ENOUGH = 3 }; /* steps that tell something */
+
+/* One step as the slowest rank has it. */
+static trm_status time_step(trm_exec *exec, trm_comm *comm, timing *t, bool count, trm_error *err) {
+    TRMI_TRY(comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK);
+    double begin = trmi_os_now();
+    TRMI_TRY(trm_exec_forward_backward(exec, err));
+    TRMI_TRY(trm_exec_update(exec, 1e-3, err));
+    double both[2] = {trmi_os_now() - begin, comm != NULL && trm_comm_rank(comm) == 0 ? (double)trmi_lines_now() : 0};
+    TRMI_TRY(comm != NULL ? trm_comm_allreduce(comm, both, 2, TRM_FLOAT64, TRM_REDUCE_MAX, err) : TRM_OK);
+    trmi_lines now = (trmi_lines)both[1], during = now == t->before ? now : TRMI_LINES_UNKNOWN;
+    t->before = now;
+    if (count) {
+        t->times[during][t->count[during]++] = both[0];
+    }
+    return TRM_OK;
+}
+
+/* Of steps in one state; 0: too few. */
+static double median_of(const timing *t, trmi_lines state) {
+    return t->count[state] >= ENOUGH ? trmi_median(t->times[state], t->count[state]) : 0;
+}
+
+static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, trm_planner_run_result *out, trm_error *err) {
+    double *all = trmi_alloc(4 * (size_t)steps * sizeof *all), *sorted = all + 3 * steps;
+    timing t = {.times = {all, all + steps, all + 2 * steps}};
+    trm_status status = all != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
     for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
-        status = comm != NULL ? trm_comm_barrier(comm, err) : TRM_OK;
-        double begin = trmi_os_now(), seconds;
-        status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
-        status = status == TRM_OK ? trm_exec_update(exec, 1e-3, err) : status;
-        seconds = trmi_os_now() - begin;
-        if (status == TRM_OK && comm != NULL) {
-            status = trm_comm_allreduce(comm, &seconds, 1, TRM_FLOAT64, TRM_REDUCE_MAX, err);
-        }
-        if (i >= 0) {
-            times[i] = seconds;
-        }
+        status = time_step(exec, comm, &t, i >= 0, err);
     }
     if (status == TRM_OK) {
-        *median = trmi_median(times, steps);
-        *quartile = times[steps / 4];
+        for (int32_t s = 0, count = 0; s < 3; count += t.count[s++]) {
+            memcpy(sorted + count, t.times[s], (size_t)t.count[s] * sizeof *sorted);
+        }
+        out->median_seconds = trmi_median(sorted, steps);
+        out->seconds = sorted[steps / 4];
+        out->common_seconds = median_of(&t, TRMI_LINES_NEAR);
+        out->apart_seconds = median_of(&t, TRMI_LINES_FAR);
     }
-    trmi_free(times);
+    trmi_free(all);
     return status;
 }
 
@@ -106,7 +132,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         }
     }
     trm_planner_run_result result = {.seconds = 0};
-    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result.seconds, &result.median_seconds, err)
+    status = status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err)
                               : status;
     if (status == TRM_OK && profile != NULL) {
         status = tell_profile(exec, steps, profile, context, err);
