@@ -80,6 +80,11 @@ expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
 expect 2 "hybrid_parallel" train lenet --data synth --layerwise fc
 expect 2 "behind --" run -n 2
 expect 2 "--sizes" bench comm -n 2 --sizes 4,oops
+for wrong in "--engine fpga" "--engine tcp --algorithm level1:rung"; do # before a rank is started
+    # shellcheck disable=SC2086
+    expect 2 "'${wrong##*[ :]}'" bench comm -n 2 --sizes 4 $wrong
+    grep -q "start training" out.txt && fail "$wrong costs a job"
+done
 expect 0 "dry run" train mlp --data synth --dry-run
 
 # ---- run: any program; its exit code; a failing rank

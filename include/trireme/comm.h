@@ -129,6 +129,9 @@ typedef struct trm_comm_options {
     const char *name;        /* for reports; default "world" */
 } trm_comm_options;
 
+/* Are engine and algorithm what there is? What can be known before ranks are started.   error INVALID */
+TRM_API TRM_MUST_USE trm_status trm_comm_check(const trm_comm_options *options, trm_error *err);
+
 /* Joins the ranks of a bootstrap (comm/rendezvous.h; users: trm_cluster_join). Collective.
  *   owns    caller destroys *out before the bootstrap
  *   error   INVALID (options differ between ranks, unknown engine or algorithm), UNSUPPORTED

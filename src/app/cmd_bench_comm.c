@@ -3,6 +3,8 @@
 #include "app/ranks.h"
 
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +50,15 @@ static bool reduces(const app_options *o) {
     return strcmp(o->op, "allreduce") == 0 || strcmp(o->op, "reduce") == 0 || strcmp(o->op, "reducescatter") == 0;
 }
 
+/* "-" where there is no bound: of collectives that are not sums, and of messages. */
+static const char *share(char text[16], double bound, double microseconds) {
+    if (bound <= 0) {
+        return "-";
+    }
+    snprintf(text, 16, "%.2f", bound / microseconds);
+    return text;
+}
+
 static void tell(const app_context *app, const trm_comm_bench_result *r) {
     if (app_rank(app) != 0) {
         return;
@@ -56,10 +67,12 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
                   strcmp(app->o.op, "scatter") == 0 || strcmp(app->o.op, "gather") == 0;
     const char *redop = reduces(&app->o) ? app->o.redop : "none";
     const char *type = app->o.dtype != NULL ? app->o.dtype : "fp32";
-    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9.2f %9.2f\n", (long long)r->bytes,
+    char bound[16], sum[16];
+    bool bounded = r->roofline_microseconds > 0;
+    app_say("%12lld %12lld %6s %6s %4s %10.2f %9.3f %9.3f %8lld %9s %9s\n", (long long)r->bytes,
             (long long)r->bytes / bytes_of(type), type, redop, rooted ? "0" : "-1", r->microseconds,
-            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, r->roofline_fraction,
-            r->roofline_sum_microseconds / r->microseconds);
+            r->algbw_gb_s, r->busbw_gb_s, (long long)r->wrong, share(bound, r->roofline_microseconds, r->microseconds),
+            share(sum, r->roofline_sum_microseconds, r->microseconds));
     app_json_open();
     app_json_text("bench", "comm");
     app_json_text("op", app->o.op);
@@ -74,8 +87,8 @@ static void tell(const app_context *app, const trm_comm_bench_result *r) {
     app_json_int("repeats", r->repeats);
     app_json_real("algbw_gb_s", r->algbw_gb_s);
     app_json_real("busbw_gb_s", r->busbw_gb_s);
-    app_json_real("roofline_fraction", r->roofline_fraction);
-    app_json_real("roofline_sum_fraction", r->roofline_sum_microseconds / r->microseconds);
+    app_json_real("roofline_fraction", bounded ? r->roofline_fraction : NAN); /* null: there is no bound */
+    app_json_real("roofline_sum_fraction", bounded ? r->roofline_sum_microseconds / r->microseconds : NAN);
     app_json_int("wrong", r->wrong);
     app_json_machine(0);
     app_json_close();

@@ -160,6 +160,8 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     const char *const *command;
     status = app_self(app, &command, err);
     status = status == TRM_OK ? app_set_context(app, err) : status; /* wrong options should not cost a job */
+    const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
+    status = status == TRM_OK ? trm_comm_check(&words, err) : status;
     if (status == TRM_OK && app->o.split_plan != NULL) {
         trm_plan_info plan;
         status = trm_plan_read(app->o.split_plan, &plan, NULL, err);

@@ -103,18 +103,27 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
                            first != NULL ? &first->model : NULL, exchange, &comm->net, err);
 }
 
+static bool is_plugin(const char *name) {
+    return strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 || strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
+}
+
+trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
+    const char *name = options->engine != NULL ? options->engine : "auto";
+    bool own = strcmp(name, "auto") == 0 || strcmp(name, "shm") == 0 || strcmp(name, "tcp") == 0;
+    bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
+    trmi_algorithms checked;
+    TRMI_TRY(trmi_algorithms_parse(options->algorithm != NULL ? options->algorithm : "", "algorithm", &checked, err));
+    if (!own && !sim && !is_plugin(name)) {
+        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected", name);
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     const char *name = comm->engine_name;
     bool automatic = strcmp(name, "auto") == 0, shm = strcmp(name, "shm") == 0;
-    bool tcp = strcmp(name, "tcp") == 0;
-    bool plugin = strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 ||
-                  strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;
-    bool sim = strcmp(name, "sim") == 0 || strncmp(name, "sim:", 4) == 0;
-    trmi_algorithms checked;
-    TRMI_TRY(trmi_algorithms_parse(comm->algorithm, "algorithm", &checked, err));
-    if (!automatic && !shm && !tcp && !plugin && !sim) {
-        return TRMI_FAIL(err, TRM_INVALID, "engine '%s': auto, shm, tcp, ucx, mpi or sim expected", name);
-    }
+    bool sim = strncmp(name, "sim", 3) == 0;
+    TRMI_TRY(trm_comm_check(&(trm_comm_options){.engine = name, .algorithm = comm->algorithm}, err));
     if (shm && comm->host_count > 1) {
         return TRMI_FAIL(err, TRM_INVALID, "engine shm: the ranks of '%s' are on %d hosts; use auto, "
                          "tcp, ucx or mpi", comm->name, comm->host_count);
