@@ -1,5 +1,6 @@
 /* Click data: keys, Criteo, Avazu, CSV, libsvm, slots, tf.Example, vocabularies, the generator. */
-#include "check.h"
+#include "folder.h"
+#include "real_data.h"
 
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -8,15 +9,6 @@
 
 #include <math.h>
 #include <unistd.h>
-
-static char folder[64];
-
-static int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/trireme_click_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL); }
 
 static const char *file_with(const char *name, const void *data, size_t bytes) {
     static char path[128];
@@ -30,17 +22,6 @@ static const char *file_with(const char *name, const void *data, size_t bytes) {
 
 static const char *text_file(const char *name, const char *text) {
     return file_with(name, text, strlen(text));
-}
-
-static const char *real_data(const char *name) {
-    static char path[512];
-    const char *root = getenv("TRIREME_DATA");
-    snprintf(path, sizeof path, "%s/%s", root ? root : "/work/shared/data", name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: no %s (set TRIREME_DATA)\n", path);
-        return NULL;
-    }
-    return path;
 }
 
 static trm_error err;

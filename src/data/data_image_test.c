@@ -1,5 +1,6 @@
 /* Resize against PyTorch's numbers; JPEG by content; class folders, TFRecords, named pipelines. */
-#include "check.h"
+#include "folder.h"
+#include "real_data.h"
 
 #include "golden/resize_torch.h"
 
@@ -17,23 +18,6 @@
 #include <turbojpeg.h>
 #include <unistd.h>
 
-static char folder[64];
-
-static int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/trireme_data_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL); }
-
-static const char *in_folder(const char *name) {
-    static char path[2][256];
-    static int turn;
-    turn = !turn;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
-    return path[turn];
-}
-
 static void write_file(const char *name, const void *data, size_t bytes) {
     char *path = strdup(in_folder(name)), *slash = strrchr(path, '/');
     *slash = '\0';
@@ -45,17 +29,6 @@ static void write_file(const char *name, const void *data, size_t bytes) {
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
     fclose(file);
     free(path);
-}
-
-static const char *real_data(const char *name) {
-    static char path[512];
-    const char *root = getenv("TRIREME_DATA");
-    snprintf(path, sizeof path, "%s/%s", root ? root : "/work/shared/data", name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: no %s (set TRIREME_DATA)\n", path);
-        return NULL;
-    }
-    return path;
 }
 
 /* ---- resize ----------------------------------------------------------------------------------- */

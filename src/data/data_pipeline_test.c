@@ -1,5 +1,6 @@
 /* Order, shards, threads, resume, and the CIFAR-10 and generated sources. */
-#include "check.h"
+#include "folder.h"
+#include "real_data.h"
 
 #include "base/memory.h"
 #include "base/os.h"
@@ -372,23 +373,6 @@ static void random_batches_are_constant(void **state) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static char folder[64];
-
-static int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/trireme_data_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state) {
-    return trmi_os_remove_tree(NULL, folder, NULL);
-}
-
-static const char *in_folder(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void shapes_on_disk_are_the_generated_ones(void **state) {
     trm_error err;
     trm_shapes_options options = {.train_count = 53, .test_count = 11, .seed = 9};
@@ -449,17 +433,6 @@ static void damaged_cifar_files_are_named(void **state) {
     /* All with one file missing. */
     unlink(in_folder("data_batch_1.bin"));
     CHECK_FAILS(trm_dataset_cifar10(folder, TRM_USAGE_ALL, &data, &err), TRM_IO, err, "5 of the 6");
-}
-
-static const char *real_data(const char *name) {
-    static char path[512];
-    const char *root = getenv("TRIREME_DATA");
-    snprintf(path, sizeof path, "%s/%s", root ? root : "/work/shared/data", name);
-    if (access(path, R_OK) != 0) {
-        print_message("skipped: no %s (set TRIREME_DATA)\n", path);
-        return NULL;
-    }
-    return path;
 }
 
 static void real_cifar_is_read_whole(void **state) {

@@ -1,5 +1,5 @@
 /* Tests of event files and metrics: golden bytes, what readers will see, faults while appending. */
-#include "check.h"
+#include "folder.h"
 #include "fault_os.h"
 
 #include "save/append.h"
@@ -9,17 +9,7 @@
 #include <dirent.h>
 #include <math.h>
 
-static char dir[] = "/tmp/trireme_events_XXXXXX";
 static fault_os os;
-
-static int make_dir(void **state) { return mkdtemp(dir) == NULL; }
-static int remove_dir(void **state) { return trmi_os_remove_tree(NULL, dir, NULL); }
-
-static const char *in_dir(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 static void check_hex(trmi_text *text, const char *hex) {
     assert_false(text->failed);
@@ -96,7 +86,7 @@ static void a_run_reads_back(void **state) {
     trm_error err;
     trm_events *events;
     trm_events_options options = {.resumed = true, .resume_step = 41};
-    CHECK_OK(trm_events_open(in_dir("run/train"), &options, &events, &err), err);
+    CHECK_OK(trm_events_open(in_folder("run/train"), &options, &events, &err), err);
     assert_non_null(strstr(trm_events_path(events), "/run/train/events.out.tfevents.1"));
     trm_named_scalar scalars[] = {{"loss", 1.25}, {"accuracy/top1", 0.5}};
     CHECK_OK(trm_events_scalars(events, 42, scalars, 2, &err), err);
@@ -120,7 +110,7 @@ static void a_run_reads_back(void **state) {
     assert_int_equal(s.node_count, 3);
     /* A second file of the same second has another name. */
     trm_events *second;
-    CHECK_OK(trm_events_open(in_dir("run/train"), NULL, &second, &err), err);
+    CHECK_OK(trm_events_open(in_folder("run/train"), NULL, &second, &err), err);
     CHECK_OK(trm_events_close(second, &err), err);
     CHECK_OK(trm_events_close(events, &err), err);
 }
@@ -197,7 +187,7 @@ static void a_failed_write_leaves_whole_records(void **state) {
         trm_error err;
         trm_events *events;
         trm_events_options options = {.os = fault_arm(&os, FAULT_ONCE, 0, "")};
-        CHECK_OK(trm_events_open(in_dir("full"), &options, &events, &err), err);
+        CHECK_OK(trm_events_open(in_folder("full"), &options, &events, &err), err);
         trm_named_scalar loss = {"loss", 1};
         os.calls = 1;
         os.at = at;
@@ -215,7 +205,7 @@ static void a_failed_write_leaves_whole_records(void **state) {
     /* Short writes are taken back. */
     trm_error err;
     trmi_append file;
-    CHECK_OK(trmi_append_open(&file, fault_arm(&os, FAULT_SHORT_WRITES, 0, ""), in_dir("short"),
+    CHECK_OK(trmi_append_open(&file, fault_arm(&os, FAULT_SHORT_WRITES, 0, ""), in_folder("short"),
                               true, 0, &err),
              err);
     os.calls = 0;
@@ -226,7 +216,7 @@ static void a_failed_write_leaves_whole_records(void **state) {
     CHECK_OK(trmi_append_close(&file, &err), err);
     uint8_t *data;
     size_t bytes;
-    CHECK_OK(trmi_os_read_file(in_dir("short"), 100, &data, &bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("short"), 100, &data, &bytes, &err), err);
     assert_string_equal((char *)data, "1234567abc");
     trmi_free(data);
 }
@@ -277,7 +267,7 @@ static void csv_lines(void **state) {
     trm_metrics *metrics;
     const char *const columns[] = {"loss", "top1"};
     trm_metrics_options options = {.columns = columns, .column_count = 2};
-    CHECK_OK(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), err);
+    CHECK_OK(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), err);
     trm_named_scalar loss = {"loss", (double)2.0084016f}, both[] = {{"top1", 0.1}, {"loss", NAN}};
     trm_named_scalar other = {"other", 1};
     CHECK_OK(trm_metrics_write(metrics, "step", 1, &loss, 1, &err), err);
@@ -285,55 +275,55 @@ static void csv_lines(void **state) {
     CHECK_FAILS(trm_metrics_write(metrics, "step", 3, &other, 1, &err), TRM_INVALID, err,
                 "1 of 1 values have no column");
     CHECK_OK(trm_metrics_close(metrics, &err), err);
-    assert_string_equal(read_text(in_dir("m.csv")), "global_step,event,loss,top1\n"
+    assert_string_equal(read_text(in_folder("m.csv")), "global_step,event,loss,top1\n"
                                                     "1,step,2.00840163,\n"
                                                     "2,eval,nan,0.1\n");
     /* Resumed at step 1 after a crash in the middle of a line. */
-    FILE *file = fopen(in_dir("m.csv"), "a");
+    FILE *file = fopen(in_folder("m.csv"), "a");
     fputs("3,step,1.", file);
     fclose(file);
     options.resumed = true;
     options.resume_step = 2;
-    CHECK_OK(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), err);
+    CHECK_OK(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), err);
     CHECK_OK(trm_metrics_close(metrics, &err), err);
-    assert_non_null(strstr(read_text(in_dir("m.csv")), "2,eval,nan,0.1\n"));
-    assert_null(strstr(read_text(in_dir("m.csv")), "3,step"));
+    assert_non_null(strstr(read_text(in_folder("m.csv")), "2,eval,nan,0.1\n"));
+    assert_null(strstr(read_text(in_folder("m.csv")), "3,step"));
     options.resume_step = 1;
-    CHECK_OK(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), err);
+    CHECK_OK(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), err);
     CHECK_OK(trm_metrics_write(metrics, "step", 2, &loss, 1, &err), err);
     CHECK_OK(trm_metrics_close(metrics, &err), err);
-    assert_string_equal(read_text(in_dir("m.csv")), "global_step,event,loss,top1\n"
+    assert_string_equal(read_text(in_folder("m.csv")), "global_step,event,loss,top1\n"
                                                     "1,step,2.00840163,\n"
                                                     "2,step,2.00840163,\n");
     options.column_count = 1;
-    CHECK_FAILS(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), TRM_INVALID, err,
                 "other columns");
     options.resumed = false;
     options.column_count = 0;
-    CHECK_FAILS(trm_metrics_open(in_dir("m.csv"), &options, &metrics, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_metrics_open(in_folder("m.csv"), &options, &metrics, &err), TRM_INVALID, err,
                 "columns named");
-    CHECK_FAILS(trm_metrics_open(in_dir("m.txt"), NULL, &metrics, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_metrics_open(in_folder("m.txt"), NULL, &metrics, &err), TRM_INVALID, err,
                 ".jsonl");
 }
 
 static void json_lines(void **state) {
     trm_error err;
     trm_metrics *metrics;
-    CHECK_OK(trm_metrics_open(in_dir("m.jsonl"), NULL, &metrics, &err), err);
+    CHECK_OK(trm_metrics_open(in_folder("m.jsonl"), NULL, &metrics, &err), err);
     trm_named_scalar values[] = {{"lo\"ss", INFINITY}, {"rate", 0.1}, {"exact", (double)0.1f}};
     for (int step = 1; step <= 3; step++) {
         CHECK_OK(trm_metrics_write(metrics, NULL, step, values, 3, &err), err);
     }
     CHECK_OK(trm_metrics_close(metrics, &err), err);
-    char *text = read_text(in_dir("m.jsonl"));
+    char *text = read_text(in_folder("m.jsonl"));
     assert_memory_equal(text, "{\"time\":", 8);
     assert_non_null(strstr(text,
                            ",\"event\":\"step\",\"global_step\":1,\"lo\\\"ss\":null,\"rate\":0.1,"
                            "\"exact\":0.100000001}\n"));
     trm_metrics_options options = {.resumed = true, .resume_step = 2};
-    CHECK_OK(trm_metrics_open(in_dir("m.jsonl"), &options, &metrics, &err), err);
+    CHECK_OK(trm_metrics_open(in_folder("m.jsonl"), &options, &metrics, &err), err);
     CHECK_OK(trm_metrics_close(metrics, &err), err);
-    text = read_text(in_dir("m.jsonl"));
+    text = read_text(in_folder("m.jsonl"));
     assert_non_null(strstr(text, "\"global_step\":2"));
     assert_null(strstr(text, "\"global_step\":3"));
 }
@@ -348,5 +338,5 @@ int main(void) {
         cmocka_unit_test(csv_lines),
         cmocka_unit_test(json_lines),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

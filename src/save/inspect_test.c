@@ -1,5 +1,5 @@
 /* Tests of inspect: each kind is recognised by content, described, and its first fault is named. */
-#include "check.h"
+#include "folder.h"
 
 #include "save/checkpoint.h"
 #include "save/npy.h"
@@ -14,19 +14,7 @@
 
 #include <jansson.h>
 
-static char dir[] = "/tmp/trireme_inspect_XXXXXX";
 static char text[65536];
-
-static int make_dir(void **state) { return mkdtemp(dir) == NULL; }
-static int remove_dir(void **state) { return trmi_os_remove_tree(NULL, dir, NULL); }
-
-static const char *in_dir(const char *name) {
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 static void collect(void *context, const char *line) {
     size_t used = strlen(text);
@@ -86,19 +74,19 @@ static void tensors_and_arrays(void **state) {
     trm_error err;
     trm_named_tensor named = {"fc.\"w\"", {values, TRM_FLOAT32, trm_shape_of(2, 3)}};
     trm_text_pair pair = {"format", "pt"};
-    CHECK_OK(trm_safetensors_write(in_dir("w"), &named, 1, &pair, 1, &err), err);
-    check_good(in_dir("w"), "safetensors", "F32    [2, 3]");
-    assert_int_equal(rename(in_dir("w"), in_dir("w.safetensors")), 0);
-    flip(in_dir("w.safetensors"), 3); /* recognised by its name now */
-    check_bad(in_dir("w.safetensors"), TRM_CORRUPT, "a header of 1073741");
-    CHECK_OK(trm_npz_write(in_dir("z"), &named, 1, &err), err);
-    check_good(in_dir("z"), "npz", "<f4    [2, 3]");
-    flip(in_dir("z"), 200);
-    check_bad(in_dir("z"), TRM_CORRUPT, "is damaged: crc32");
-    CHECK_OK(trm_npy_write(in_dir("y"), &named.tensor, &err), err);
-    check_good(in_dir("y"), "npy", "1 array");
-    assert_int_equal(truncate(in_dir("y"), 140), 0);
-    check_bad(in_dir("y"), TRM_CORRUPT, "12 bytes of data, its shape and type take 24");
+    CHECK_OK(trm_safetensors_write(in_folder("w"), &named, 1, &pair, 1, &err), err);
+    check_good(in_folder("w"), "safetensors", "F32    [2, 3]");
+    assert_int_equal(rename(in_folder("w"), in_folder("w.safetensors")), 0);
+    flip(in_folder("w.safetensors"), 3); /* recognised by its name now */
+    check_bad(in_folder("w.safetensors"), TRM_CORRUPT, "a header of 1073741");
+    CHECK_OK(trm_npz_write(in_folder("z"), &named, 1, &err), err);
+    check_good(in_folder("z"), "npz", "<f4    [2, 3]");
+    flip(in_folder("z"), 200);
+    check_bad(in_folder("z"), TRM_CORRUPT, "is damaged: crc32");
+    CHECK_OK(trm_npy_write(in_folder("y"), &named.tensor, &err), err);
+    check_good(in_folder("y"), "npy", "1 array");
+    assert_int_equal(truncate(in_folder("y"), 140), 0);
+    check_bad(in_folder("y"), TRM_CORRUPT, "12 bytes of data, its shape and type take 24");
 }
 
 static void checkpoints(void **state) {
@@ -106,27 +94,27 @@ static void checkpoints(void **state) {
     trm_checkpoint_writer *writer;
     trm_named_tensor named = {"w", {values, TRM_FLOAT32, trm_shape_of(6)}};
     trm_checkpoint_part part = {.name = "model", .tensors = &named, .count = 1};
-    CHECK_OK(trm_checkpoint_writer_open(in_dir("out"), NULL, &writer, &err), err);
+    CHECK_OK(trm_checkpoint_writer_open(in_folder("out"), NULL, &writer, &err), err);
     for (int step = 1; step <= 2; step++) {
         trm_checkpoint_info info = {.global_step = step, .config_json = "{\"a\": [1, \"x\"]}"};
         CHECK_OK(trm_checkpoint_save(writer, &info, &part, 1, &err), err);
     }
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
-    check_good(in_dir("out"), "checkpoints", "  ckpt-2: verified\n  ckpt-1: verified\n");
-    check_good(in_dir("out/ckpt-2"), "checkpoint",
+    check_good(in_folder("out"), "checkpoints", "  ckpt-2: verified\n  ckpt-1: verified\n");
+    check_good(in_folder("out/ckpt-2"), "checkpoint",
                "  model.safetensors: 1 tensors, 24 bytes, verified\n");
-    flip(in_dir("out/ckpt-1/model.safetensors"), 20);
-    check_bad(in_dir("out/ckpt-1"), TRM_CORRUPT, "block 0");
-    check_bad(in_dir("out"), TRM_CORRUPT, "block 0");
+    flip(in_folder("out/ckpt-1/model.safetensors"), 20);
+    check_bad(in_folder("out/ckpt-1"), TRM_CORRUPT, "block 0");
+    check_bad(in_folder("out"), TRM_CORRUPT, "block 0");
     assert_non_null(strstr(text, "\"name\":\"ckpt-2\",\"global_step\":2,\"valid\":true"));
-    assert_int_equal(mkdir(in_dir("plain"), 0777), 0);
-    check_bad(in_dir("plain"), TRM_CORRUPT, "a directory, none of: checkpoint");
+    assert_int_equal(mkdir(in_folder("plain"), 0777), 0);
+    check_bad(in_folder("plain"), TRM_CORRUPT, "a directory, none of: checkpoint");
 }
 
 static void records(void **state) {
     trm_error err;
     trm_events *events;
-    CHECK_OK(trm_events_open(in_dir("ev"), NULL, &events, &err), err);
+    CHECK_OK(trm_events_open(in_folder("ev"), NULL, &events, &err), err);
     trm_named_scalar scalars[] = {{"loss", 0.5}, {"a\"b", 1}};
     for (int step = 1; step <= 3; step++) {
         CHECK_OK(trm_events_scalars(events, step, scalars, 2, &err), err);
@@ -147,11 +135,11 @@ static void records(void **state) {
         "\x07\x08";
     trmi_record_append(&file, example, sizeof example - 1);
     trmi_record_append(&file, "x", 1);
-    CHECK_OK(trmi_os_replace_file(NULL, in_dir("r"), file.data, file.length, &err), err);
-    check_good(in_dir("r"), "tfrecord",
+    CHECK_OK(trmi_os_replace_file(NULL, in_folder("r"), file.data, file.length, &err), err);
+    check_good(in_folder("r"), "tfrecord",
                "2 good records of 1 to 31 bytes\n  image/class/label: int64");
-    flip(in_dir("r"), (long)file.length - 1);
-    check_bad(in_dir("r"), TRM_CORRUPT, "record 1 at offset 47: the checksum of its data");
+    flip(in_folder("r"), (long)file.length - 1);
+    check_bad(in_folder("r"), TRM_CORRUPT, "record 1 at offset 47: the checksum of its data");
     trmi_text_free(&file);
 }
 
@@ -169,12 +157,12 @@ static void models(void **state) {
                                               .output_count = 1});
     x.name = "y";
     trm_onnx_add_output(model, &x);
-    CHECK_OK(trm_onnx_write(model, in_dir("m"), NULL, &err), err);
+    CHECK_OK(trm_onnx_write(model, in_folder("m"), NULL, &err), err);
     trm_onnx_destroy(model);
-    check_good(in_dir("m"), "onnx", "  input x: float32 [N, 3]\n");
-    assert_int_equal(rename(in_dir("m"), in_dir("m.onnx")), 0);
-    assert_int_equal(truncate(in_dir("m.onnx"), 60), 0);
-    check_bad(in_dir("m.onnx"), TRM_CORRUPT, "a field that is cut off");
+    check_good(in_folder("m"), "onnx", "  input x: float32 [N, 3]\n");
+    assert_int_equal(rename(in_folder("m"), in_folder("m.onnx")), 0);
+    assert_int_equal(truncate(in_folder("m.onnx"), 60), 0);
+    check_bad(in_folder("m.onnx"), TRM_CORRUPT, "a field that is cut off");
 }
 
 static void cifar_batches(void **state) {
@@ -183,16 +171,16 @@ static void cifar_batches(void **state) {
     for (int i = 0; i < 20; i++) {
         batch[i * 3073] = (uint8_t)(i % 10);
     }
-    CHECK_OK(trmi_os_replace_file(NULL, in_dir("data_batch_1.bin"), batch, sizeof batch, &err),
+    CHECK_OK(trmi_os_replace_file(NULL, in_folder("data_batch_1.bin"), batch, sizeof batch, &err),
              err);
-    check_good(in_dir("data_batch_1.bin"), "cifar10", "  label 9: 2\n");
+    check_good(in_folder("data_batch_1.bin"), "cifar10", "  label 9: 2\n");
     batch[3073 * 7] = 12;
-    CHECK_OK(trmi_os_replace_file(NULL, in_dir("data_batch_1.bin"), batch, sizeof batch, &err),
+    CHECK_OK(trmi_os_replace_file(NULL, in_folder("data_batch_1.bin"), batch, sizeof batch, &err),
              err);
-    check_bad(in_dir("data_batch_1.bin"), TRM_CORRUPT,
+    check_bad(in_folder("data_batch_1.bin"), TRM_CORRUPT,
               "record 7 at offset 21511: label 12, at most 9 expected");
-    assert_int_equal(truncate(in_dir("data_batch_1.bin"), 1000), 0);
-    check_bad(in_dir("data_batch_1.bin"), TRM_CORRUPT, "a multiple of 3073 expected");
+    assert_int_equal(truncate(in_folder("data_batch_1.bin"), 1000), 0);
+    check_bad(in_folder("data_batch_1.bin"), TRM_CORRUPT, "a multiple of 3073 expected");
 }
 
 static void the_real_cifar_is_recognised(void **state) {
@@ -219,18 +207,18 @@ static trm_status describe_plan(const trm_probe *probe, bool json, trm_line_sink
 
 static void unknown_files_and_more_kinds(void **state) {
     trm_error err;
-    CHECK_OK(trmi_os_replace_file(NULL, in_dir("p"), "PLAN 1", 6, &err), err);
-    check_bad(in_dir("p"), TRM_CORRUPT, "unknown content, none of: checkpoint, directory of");
+    CHECK_OK(trmi_os_replace_file(NULL, in_folder("p"), "PLAN 1", 6, &err), err);
+    check_bad(in_folder("p"), TRM_CORRUPT, "unknown content, none of: checkpoint, directory of");
     const trm_inspect_options others = {.other_kinds = "rank table"};
-    CHECK_FAILS(trm_inspect(in_dir("p"), &others, collect, NULL, &err), TRM_CORRUPT, err, "cifar10, rank table");
+    CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect, NULL, &err), TRM_CORRUPT, err, "cifar10, rank table");
     const trm_recogniser more = {"plan", NULL, is_plan, describe_plan};
     trm_inspect_options options = {.more = &more, .more_count = 1};
     text[0] = '\0';
-    CHECK_OK(trm_inspect(in_dir("p"), &options, collect, NULL, &err), err);
+    CHECK_OK(trm_inspect(in_folder("p"), &options, collect, NULL, &err), err);
     assert_string_equal(text, "a plan\n");
-    CHECK_OK(trmi_os_replace_file(NULL, in_dir("empty"), "", 0, &err), err);
-    check_bad(in_dir("empty"), TRM_CORRUPT, "empty, none of");
-    CHECK_FAILS(trm_inspect(in_dir("missing"), NULL, collect, NULL, &err), TRM_IO, err, "No such");
+    CHECK_OK(trmi_os_replace_file(NULL, in_folder("empty"), "", 0, &err), err);
+    check_bad(in_folder("empty"), TRM_CORRUPT, "empty, none of");
+    CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect, NULL, &err), TRM_IO, err, "No such");
     CHECK_FAILS(trm_inspect("/dev/null", NULL, collect, NULL, &err), TRM_INVALID, err,
                 "neither a file nor a directory");
 }
@@ -245,5 +233,5 @@ int main(void) {
         cmocka_unit_test(the_real_cifar_is_recognised),
         cmocka_unit_test(unknown_files_and_more_kinds),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

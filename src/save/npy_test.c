@@ -1,22 +1,11 @@
 /* Tests of .npy and .npz: bytes, round trips, every broken rule. NumPy itself:
  * tests/save_files_test.sh. */
-#include "check.h"
+#include "folder.h"
 
 #include "save/crc32.h"
 #include "save/npy.h"
 
 #include <unistd.h>
-
-static char dir[] = "/tmp/trireme_npy_XXXXXX";
-
-static int make_dir(void **state) { return mkdtemp(dir) == NULL; }
-static int remove_dir(void **state) { return trmi_os_remove_tree(NULL, dir, NULL); }
-
-static const char *in_dir(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 static void crc_matches_its_published_value(void **state) {
     assert_int_equal(trmi_crc32(0, "123456789", 9), 0xcbf43926u);
@@ -27,10 +16,10 @@ static void an_array_has_numpys_bytes(void **state) {
     float values[6] = {0, 1, 2, 3, 4, 5};
     trm_tensor array = {values, TRM_FLOAT32, trm_shape_of(2, 3)};
     trm_error err;
-    CHECK_OK(trm_npy_write(in_dir("a.npy"), &array, &err), err);
+    CHECK_OK(trm_npy_write(in_folder("a.npy"), &array, &err), err);
     uint8_t *data;
     size_t bytes;
-    CHECK_OK(trmi_os_read_file(in_dir("a.npy"), 1000, &data, &bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("a.npy"), 1000, &data, &bytes, &err), err);
     assert_int_equal(bytes, 128 + 24);
     static const char head[] = "\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, "
                                "'shape': (2, 3), }";
@@ -39,7 +28,7 @@ static void an_array_has_numpys_bytes(void **state) {
     assert_memory_equal(data + 128, values, 24);
     trmi_free(data);
     trm_npz *file;
-    CHECK_OK(trm_npz_open(in_dir("a.npy"), &file, &err), err);
+    CHECK_OK(trm_npz_open(in_folder("a.npy"), &file, &err), err);
     assert_int_equal(trm_npz_count(file), 1);
     assert_string_equal(trm_npz_at(file, 0)->name, "");
     assert_true(trm_shape_equal(&trm_npz_at(file, 0)->tensor.shape, &array.shape));
@@ -61,8 +50,8 @@ static void archives_round_trip(void **state) {
     for (int w = 0; w < 3; w++) {
         trm_error err;
         trm_npz *file;
-        CHECK_OK(trmi_npz_write(in_dir("a.npz"), arrays, 5, wide_from[w], &err), err);
-        CHECK_OK(trm_npz_open(in_dir("a.npz"), &file, &err), err);
+        CHECK_OK(trmi_npz_write(in_folder("a.npz"), arrays, 5, wide_from[w], &err), err);
+        CHECK_OK(trm_npz_open(in_folder("a.npz"), &file, &err), err);
         assert_int_equal(trm_npz_count(file), 5);
         for (int i = 0; i < 5; i++) {
             const trm_npz_entry *entry = trm_npz_find(file, arrays[i].name);
@@ -81,11 +70,11 @@ static void archives_round_trip(void **state) {
     }
     trm_error err;
     arrays[1].name = "brain";
-    CHECK_FAILS(trm_npz_write(in_dir("b.npz"), arrays, 5, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_npz_write(in_folder("b.npz"), arrays, 5, &err), TRM_INVALID, err,
                 "two arrays are called brain");
     arrays[1].name = "";
-    CHECK_FAILS(trm_npz_write(in_dir("b.npz"), arrays, 5, &err), TRM_INVALID, err, "needs a name");
-    assert_int_not_equal(access(in_dir("b.npz"), F_OK), 0);
+    CHECK_FAILS(trm_npz_write(in_folder("b.npz"), arrays, 5, &err), TRM_INVALID, err, "needs a name");
+    assert_int_not_equal(access(in_folder("b.npz"), F_OK), 0);
 }
 
 /* Every byte of an archive counts: flipped bits are refused or change nothing that is read. */
@@ -97,8 +86,8 @@ static void damaged_archives_are_refused(void **state) {
         trm_error err;
         uint8_t *data;
         size_t bytes;
-        CHECK_OK(trmi_npz_write(in_dir("d.npz"), arrays, 2, wide ? 0 : UINT32_MAX, &err), err);
-        CHECK_OK(trmi_os_read_file(in_dir("d.npz"), 10000, &data, &bytes, &err), err);
+        CHECK_OK(trmi_npz_write(in_folder("d.npz"), arrays, 2, wide ? 0 : UINT32_MAX, &err), err);
+        CHECK_OK(trmi_os_read_file(in_folder("d.npz"), 10000, &data, &bytes, &err), err);
         int refused = 0;
         for (size_t bit = 0; bit < bytes * 8; bit++) {
             trm_npz *file;
@@ -187,5 +176,5 @@ int main(void) {
         cmocka_unit_test(damaged_archives_are_refused),
         cmocka_unit_test(headers_are_read_strictly),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,25 +1,12 @@
 /* Tests of ONNX: built, written, read back; external data; what a reader must refuse. The checker
  * of the onnx package: tests/save_onnx_test.sh. */
-#include "check.h"
+#include "folder.h"
 
 #include "save/onnx.h"
 #include "save/proto.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
-
-static char dir[] = "/tmp/trireme_onnx_XXXXXX";
-
-static int make_dir(void **state) { return mkdtemp(dir) == NULL; }
-static int remove_dir(void **state) { return trmi_os_remove_tree(NULL, dir, NULL); }
-
-static const char *in_dir(const char *name) {
-    static char path[4][256];
-    static int turn;
-    turn = (turn + 1) % 4;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", dir, name);
-    return path[turn];
-}
 
 static float weight[300 * 4];
 static int64_t axes[2] = {2, 3};
@@ -105,16 +92,16 @@ static void check_model(const trm_onnx_model *model) {
 static void what_is_written_is_read(void **state) {
     trm_error err;
     trm_onnx_model *model = build(), *back;
-    CHECK_OK(trm_onnx_write(model, in_dir("a.onnx"), NULL, &err), err);
+    CHECK_OK(trm_onnx_write(model, in_folder("a.onnx"), NULL, &err), err);
     trm_onnx_destroy(model);
-    CHECK_OK(trm_onnx_open(in_dir("a.onnx"), &back, &err), err);
+    CHECK_OK(trm_onnx_open(in_folder("a.onnx"), &back, &err), err);
     check_model(back);
     /* And what is read can be written again, to the same bytes. */
-    CHECK_OK(trm_onnx_write(back, in_dir("b.onnx"), NULL, &err), err);
+    CHECK_OK(trm_onnx_write(back, in_folder("b.onnx"), NULL, &err), err);
     uint8_t *a, *b;
     size_t a_bytes, b_bytes;
-    CHECK_OK(trmi_os_read_file(in_dir("a.onnx"), 1 << 20, &a, &a_bytes, &err), err);
-    CHECK_OK(trmi_os_read_file(in_dir("b.onnx"), 1 << 20, &b, &b_bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("a.onnx"), 1 << 20, &a, &a_bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("b.onnx"), 1 << 20, &b, &b_bytes, &err), err);
     assert_int_equal(a_bytes, b_bytes);
     assert_memory_equal(a, b, a_bytes);
     trmi_free(a);
@@ -126,23 +113,23 @@ static void large_data_live_beside_the_model(void **state) {
     trm_error err;
     trm_onnx_model *model = build(), *back;
     trm_onnx_write_options options = {.external_from = 4000};
-    CHECK_OK(trm_onnx_write(model, in_dir("c.onnx"), &options, &err), err);
+    CHECK_OK(trm_onnx_write(model, in_folder("c.onnx"), &options, &err), err);
     trm_onnx_destroy(model);
     struct stat info;
-    assert_int_equal(stat(in_dir("c.onnx.data"), &info), 0);
+    assert_int_equal(stat(in_folder("c.onnx.data"), &info), 0);
     assert_int_equal(info.st_size, 8192 + 1200); /* w, a gap to the next page, b */
-    assert_int_equal(stat(in_dir("c.onnx"), &info), 0);
+    assert_int_equal(stat(in_folder("c.onnx"), &info), 0);
     assert_true(info.st_size < 2500);
-    CHECK_OK(trm_onnx_open(in_dir("c.onnx"), &back, &err), err);
+    CHECK_OK(trm_onnx_open(in_folder("c.onnx"), &back, &err), err);
     check_model(back);
     trm_onnx_destroy(back);
-    assert_int_equal(truncate(in_dir("c.onnx.data"), 8192 + 1199), 0);
-    CHECK_FAILS(trm_onnx_open(in_dir("c.onnx"), &back, &err), TRM_CORRUPT, err,
+    assert_int_equal(truncate(in_folder("c.onnx.data"), 8192 + 1199), 0);
+    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_CORRUPT, err,
                 "1200 bytes at 8192 of c.onnx.data, which has 9391");
-    assert_int_equal(rename(in_dir("c.onnx.data"), in_dir("elsewhere")), 0);
-    CHECK_FAILS(trm_onnx_open(in_dir("c.onnx"), &back, &err), TRM_IO, err, "data in c.onnx.data");
-    assert_int_equal(symlink("elsewhere", in_dir("c.onnx.data")), 0);
-    CHECK_FAILS(trm_onnx_open(in_dir("c.onnx"), &back, &err), TRM_INVALID, err, "no plain file");
+    assert_int_equal(rename(in_folder("c.onnx.data"), in_folder("elsewhere")), 0);
+    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_IO, err, "data in c.onnx.data");
+    assert_int_equal(symlink("elsewhere", in_folder("c.onnx.data")), 0);
+    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_INVALID, err, "no plain file");
 }
 
 /* A model of one initialiser whose TensorProto is `tensor` (freed). */
@@ -152,7 +139,7 @@ static trm_status parse_tensor(trmi_text *tensor, trm_onnx_model **out, trm_erro
     trmi_proto_varint(&model, 1, 8);
     trmi_proto_message(&model, 7, &graph);
     char path[300];
-    snprintf(path, sizeof path, "%s/m.onnx", dir);
+    snprintf(path, sizeof path, "%s/m.onnx", folder);
     trm_status status = trmi_onnx_parse((const uint8_t *)model.data, model.length, path, out, err);
     if (status == TRM_OK && trm_onnx_initializer_count(*out) != 1) {
         fail_msg("no initialiser");
@@ -248,11 +235,11 @@ static void broken_tensors_are_refused(void **state) {
 static void damaged_models_do_no_harm(void **state) {
     trm_error err;
     trm_onnx_model *model = build(), *back;
-    CHECK_OK(trm_onnx_write(model, in_dir("d.onnx"), NULL, &err), err);
+    CHECK_OK(trm_onnx_write(model, in_folder("d.onnx"), NULL, &err), err);
     trm_onnx_destroy(model);
     uint8_t *data;
     size_t bytes;
-    CHECK_OK(trmi_os_read_file(in_dir("d.onnx"), 1 << 20, &data, &bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("d.onnx"), 1 << 20, &data, &bytes, &err), err);
     for (size_t i = 0; i < bytes; i++) {
         assert_int_equal(trmi_onnx_parse(data, i, "d", &back, &err), TRM_CORRUPT);
         if (i > 1700 && i + 100 < bytes) {
@@ -308,11 +295,11 @@ static void graphs_that_cannot_run_are_not_written(void **state) {
         if (fault != 3) {
             trm_onnx_add_output(model, &result);
         }
-        CHECK_FAILS(trm_onnx_write(model, in_dir("never.onnx"), NULL, &err), TRM_INVALID, err,
+        CHECK_FAILS(trm_onnx_write(model, in_folder("never.onnx"), NULL, &err), TRM_INVALID, err,
                     messages[fault]);
         trm_onnx_destroy(model);
     }
-    assert_int_not_equal(access(in_dir("never.onnx"), F_OK), 0);
+    assert_int_not_equal(access(in_folder("never.onnx"), F_OK), 0);
 }
 
 int main(void) {
@@ -325,5 +312,5 @@ int main(void) {
         cmocka_unit_test(damaged_models_do_no_harm),
         cmocka_unit_test(graphs_that_cannot_run_are_not_written),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

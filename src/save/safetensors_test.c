@@ -1,20 +1,9 @@
 /* Tests of safetensors: layout on disk, each rule of the reader, conversions. */
-#include "check.h"
+#include "folder.h"
 
 #include "save/safetensors.h"
 
 #include <unistd.h>
-
-static char dir[] = "/tmp/trireme_safetensors_XXXXXX";
-
-static int make_dir(void **state) { return mkdtemp(dir) == NULL; }
-static int remove_dir(void **state) { return trmi_os_remove_tree(NULL, dir, NULL); }
-
-static const char *in_dir(const char *name) {
-    static char path[256];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return path;
-}
 
 /* A file in memory: length, header, `data_bytes` of data counting up. */
 static size_t build(uint8_t *out, const char *header, size_t data_bytes) {
@@ -43,9 +32,9 @@ static void what_is_written_is_read(void **state) {
     };
     trm_text_pair metadata[] = {{"format", "pt"}, {"note", "line\nend"}};
     trm_error err;
-    CHECK_OK(trm_safetensors_write(in_dir("a"), tensors, 6, metadata, 2, &err), err);
+    CHECK_OK(trm_safetensors_write(in_folder("a"), tensors, 6, metadata, 2, &err), err);
     trm_safetensors *file;
-    CHECK_OK(trm_safetensors_open(in_dir("a"), &file, &err), err);
+    CHECK_OK(trm_safetensors_open(in_folder("a"), &file, &err), err);
     assert_int_equal(trm_safetensors_count(file), 6);
     static const char *order[] = {"a.pi",      "bn.num_batches_tracked", "empty",
                                   "fc.weight", "quote\"\\\xC3\xA9",      "z.bytes"};
@@ -70,17 +59,17 @@ static void what_is_written_is_read(void **state) {
     assert_null(trm_safetensors_metadata(file, "other"));
     assert_int_equal(trm_safetensors_metadata_count(file), 2);
     trm_safetensors_close(file);
-    assert_int_equal(access(in_dir("a"), R_OK), 0);
+    assert_int_equal(access(in_folder("a"), R_OK), 0);
 }
 
 static void header_is_padded_and_exact(void **state) {
     float one = 1;
     trm_named_tensor tensor = {"a", {&one, TRM_FLOAT32, trm_shape_of(1)}};
     trm_error err;
-    CHECK_OK(trm_safetensors_write(in_dir("b"), &tensor, 1, NULL, 0, &err), err);
+    CHECK_OK(trm_safetensors_write(in_folder("b"), &tensor, 1, NULL, 0, &err), err);
     uint8_t *data;
     size_t bytes;
-    CHECK_OK(trmi_os_read_file(in_dir("b"), 1000, &data, &bytes, &err), err);
+    CHECK_OK(trmi_os_read_file(in_folder("b"), 1000, &data, &bytes, &err), err);
     static const char header[] =
         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}  ";
     assert_int_equal((sizeof header - 1) % 8, 0);
@@ -96,24 +85,24 @@ static void writer_refuses_bad_input(void **state) {
     trm_named_tensor good = {"a", {&one, TRM_FLOAT32, trm_shape_of(1)}};
     trm_named_tensor two[] = {good, good};
     trm_error err;
-    CHECK_FAILS(trm_safetensors_write(in_dir("c"), two, 2, NULL, 0, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_safetensors_write(in_folder("c"), two, 2, NULL, 0, &err), TRM_INVALID, err,
                 "two tensors are called a");
     two[0].name = "\xFF";
-    CHECK_FAILS(trm_safetensors_write(in_dir("c"), two, 2, NULL, 0, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_safetensors_write(in_folder("c"), two, 2, NULL, 0, &err), TRM_INVALID, err,
                 "UTF-8");
     two[0].name = "__metadata__";
-    CHECK_FAILS(trm_safetensors_write(in_dir("c"), two, 1, NULL, 0, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_safetensors_write(in_folder("c"), two, 1, NULL, 0, &err), TRM_INVALID, err,
                 "__metadata__");
     two[0] = good;
     two[0].tensor.shape = trm_shape_of(-1);
-    CHECK_FAILS(trm_safetensors_write(in_dir("c"), two, 1, NULL, 0, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_safetensors_write(in_folder("c"), two, 1, NULL, 0, &err), TRM_INVALID, err,
                 "no data or no size");
     trm_text_pair twice[] = {{"k", "1"}, {"k", "2"}};
-    CHECK_FAILS(trm_safetensors_write(in_dir("c"), &good, 1, twice, 2, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_safetensors_write(in_folder("c"), &good, 1, twice, 2, &err), TRM_INVALID, err,
                 "two metadata values");
     CHECK_FAILS(trm_safetensors_write("/nowhere/x", &good, 1, NULL, 0, &err), TRM_IO, err,
                 "cannot create");
-    assert_int_not_equal(access(in_dir("c"), F_OK), 0);
+    assert_int_not_equal(access(in_folder("c"), F_OK), 0);
 }
 
 static void reader_accepts_what_the_format_allows(void **state) {
@@ -207,7 +196,7 @@ static void reader_refuses_each_broken_rule(void **state) {
     memset(bytes, 0xFF, 8);
     CHECK_FAILS(trmi_safetensors_parse(bytes, 16, "m", &file, &err), TRM_CORRUPT, err,
                 "a header of 18446744073709551615 bytes");
-    CHECK_FAILS(trm_safetensors_open(in_dir("missing"), &file, &err), TRM_IO, err, "cannot open");
+    CHECK_FAILS(trm_safetensors_open(in_folder("missing"), &file, &err), TRM_IO, err, "cannot open");
 }
 
 static void reading_converts_floating_types_only(void **state) {
@@ -216,9 +205,9 @@ static void reading_converts_floating_types_only(void **state) {
     trm_named_tensor tensors[] = {{"f", {values, TRM_FLOAT32, trm_shape_of(4)}},
                                   {"i", {&integer, TRM_INT32, trm_shape_of(1)}}};
     trm_error err;
-    CHECK_OK(trm_safetensors_write(in_dir("d"), tensors, 2, NULL, 0, &err), err);
+    CHECK_OK(trm_safetensors_write(in_folder("d"), tensors, 2, NULL, 0, &err), err);
     trm_safetensors *file;
-    CHECK_OK(trm_safetensors_open(in_dir("d"), &file, &err), err);
+    CHECK_OK(trm_safetensors_open(in_folder("d"), &file, &err), err);
     double wide[4];
     uint16_t half[4], brain[4];
     trm_tensor into = {wide, TRM_FLOAT64, trm_shape_of(4)};
@@ -243,8 +232,8 @@ static void reading_converts_floating_types_only(void **state) {
      */
     double tricky[3] = {1.0 + 0x1p-8 + 0x1p-40, -(1.0 + 0x1p-8 + 0x1p-40), 1.0 + 0x1p-8 - 0x1p-40};
     trm_named_tensor exact = {"t", {tricky, TRM_FLOAT64, trm_shape_of(3)}};
-    CHECK_OK(trm_safetensors_write(in_dir("e"), &exact, 1, NULL, 0, &err), err);
-    CHECK_OK(trm_safetensors_open(in_dir("e"), &file, &err), err);
+    CHECK_OK(trm_safetensors_write(in_folder("e"), &exact, 1, NULL, 0, &err), err);
+    CHECK_OK(trm_safetensors_open(in_folder("e"), &file, &err), err);
     into = (trm_tensor){brain, TRM_BFLOAT16, trm_shape_of(3)};
     CHECK_OK(trm_safetensors_read(file, "t", &into, &err), err);
     assert_int_equal(brain[0], 0x3F81);
@@ -283,5 +272,5 @@ int main(void) {
         cmocka_unit_test(reading_converts_floating_types_only),
         cmocka_unit_test(lack_of_memory_is_an_error),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,5 +1,5 @@
 /* The estimator: its configuration's rules, one process alone, and all roles of a job in threads. */
-#include "check.h"
+#include "folder.h"
 
 #include "trireme/data_click.h"
 #include "trireme/estimator.h"
@@ -11,17 +11,6 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
-
-static char folder[64];
-static int make_folder(void **state) {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/estimator-XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-static int remove_folder(void **state) {
-    (void)state;
-    return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK;
-}
 
 /* ---- a model and its data --------------------------------------------------------------------------- */
 

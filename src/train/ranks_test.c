@@ -1,5 +1,5 @@
 /* Models on several ranks: the same run as on one, saved by rank 0, stopped and resumed by all. */
-#include "check.h"
+#include "folder.h"
 
 #include "trireme/callbacks.h"
 #include "trireme/train.h"
@@ -128,16 +128,6 @@ static plan *play(const plan *given, int ranks) {
     return p;
 }
 static void drop(plan *p) { munmap(p, sizeof *p); }
-
-static char folder[64];
-static int make_folder(void **state) {
-    strcpy(folder, "/tmp/trireme_ranks_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-static int remove_folder(void **state) {
-    trm_error err;
-    return trmi_os_remove_tree(NULL, folder, &err) != TRM_OK;
-}
 
 /* ---- tests ------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* The step loop on a small network over the generated shapes, with the reference back-end. */
-#include "check.h"
+#include "folder.h"
 
 #include "trireme/callbacks.h"
 #include "trireme/train.h"
@@ -98,16 +98,6 @@ static void assert_same_bits(const job *a, const job *b) {
         free(p);
         free(q);
     }
-}
-
-static char folder[64];
-static int make_folder(void **state) {
-    strcpy(folder, "/tmp/trireme_model_XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-static int remove_folder(void **state) {
-    trm_error err;
-    return trmi_os_remove_tree(NULL, folder, &err) != TRM_OK;
 }
 
 /* ---- learning -------------------------------------------------------------------------------------- */

@@ -1,0 +1,31 @@
+/* A folder of a test's own below /tmp, for cmocka's set-up and tear-down: anew each time. */
+#ifndef TRMI_TESTS_FOLDER_H
+#define TRMI_TESTS_FOLDER_H
+
+#include "check.h"
+
+#include "base/os.h"
+
+static char folder[64];
+
+static inline int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/trireme_test_XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static inline int remove_folder(void **state) {
+    (void)state;
+    return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK;
+}
+
+/* A path in it; the last four stay valid. */
+static inline const char *in_folder(const char *name) {
+    static char path[4][256];
+    static int turn;
+    turn = (turn + 1) % 4;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+    return path[turn];
+}
+
+#endif
