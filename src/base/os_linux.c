@@ -393,11 +393,6 @@ size_t trmi_os_thread_bytes(void) {
     return (stack > 0 ? stack : (size_t)8 << 20) + guard + ((size_t)1 << 20);
 }
 
-int64_t trmi_os_peak_bytes(void) {
-    struct rusage usage;
-    return getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
-}
-
 int64_t trmi_os_resident_bytes(void) {
     char line[128];
     long long pages = 0;
@@ -419,6 +414,13 @@ static long long kilobytes_of(const char *path, const char *label) {
         fclose(file);
     }
     return value;
+}
+
+/* getrusage also knows what the process was before it became this program: torchrun's half a gigabyte of Python. */
+int64_t trmi_os_peak_bytes(void) {
+    long long peak = kilobytes_of("/proc/self/status", "VmHWM:");
+    struct rusage usage;
+    return peak >= 0 ? peak * 1024 : getrusage(RUSAGE_SELF, &usage) == 0 ? (int64_t)usage.ru_maxrss * 1024 : 0;
 }
 
 int64_t trmi_os_shared_bytes(void) {
