@@ -82,7 +82,7 @@ static trm_status guess(searching *s, trm_error *err) {
 /* What a step of this executor is priced by, whatever operators and messages cost. */
 static trmi_search_costs costs_of(const searching *s) {
     const trmi_parallel *p = s->exec->parallel;
-    return (trmi_search_costs){.prices = &s->prices, .fuse = true, .slices = p->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s),
+    return (trmi_search_costs){.prices = &s->prices, .fuse = true, .rule = s->options->target->recompute_norm_act && !s->exec->env.exact, .slices = p->shard->slices, .gathers = has_hosts(s), .joint = makes_jointly(s),
                                .wire = trmi_wire_part(p->options.wire), .slots = trmi_optimizer_slots(&s->exec->optimizer),
                                .gradients = s->exec->accumulate > 1 ? 2 : 1};
 }

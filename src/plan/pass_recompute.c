@@ -128,22 +128,34 @@ static void ask(recompute *r, const trmi_shard_plan *plan) {
     }
 }
 
-/* In the order of the graph, so that a residual is decided before what adds it. */
-static void choose(recompute *r) {
-    const trm_graph *g = r->pass->from;
+/* In the order of the graph, so that a residual is decided before what adds it. `chain`: by value, zeros. */
+static void choose(const trm_graph *g, bool *dropped, int32_t *chain) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         if (!is_norm(g, op->outputs[0])) {
             continue;
         }
         int32_t residual = op->attrs.norm.residual ? op->inputs[5] : 0;
-        int32_t before = residual == 0 || projection(g, residual) ? 0 : r->chain[residual];
+        int32_t before = residual == 0 || projection(g, residual) ? 0 : chain[residual];
         /* A kept residual must be kept by somebody: the output of an earlier block is. */
         bool kept_anyway = residual == 0 || projection(g, residual) || is_norm(g, residual);
         bool drop = op->attrs.norm.relu && before < CHAIN && kept_anyway;
-        r->dropped[op->outputs[0]] = drop;
-        r->chain[op->outputs[0]] = drop ? before + 1 : 0;
+        dropped[op->outputs[0]] = drop;
+        chain[op->outputs[0]] = drop ? before + 1 : 0;
     }
+}
+
+void trmi_shard_rule(const trm_graph *g, bool *dropped) {
+    bool *values = calloc((size_t)g->values_count, sizeof *values);
+    int32_t *chain = calloc((size_t)g->values_count, sizeof *chain);
+    if (values != NULL && chain != NULL) {
+        choose(g, values, chain);
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        dropped[i] = values != NULL && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
+    }
+    free(values);
+    free(chain);
 }
 
 /* Any other operator: the same again. Its inputs were not dropped. */
@@ -224,7 +236,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
     } else {
         if (options->target->recompute_norm_act && !options->no_recompute) {
-            choose(&r);
+            choose(g, r.dropped, r.chain);
         }
         if (options->shard != NULL) {
             ask(&r, options->shard);

@@ -41,6 +41,7 @@ typedef struct trmi_search_costs {
     bool fuse;          /* gradients travel in buckets (plan/buckets.h); false: each by itself */
     double wire;        /* ... as so much of their bytes: 0.5 in 16 bits; 0 = 1 */
     bool shard_stores;  /* parameters may be stored in parts (optimiser sharding) */
+    bool rule;          /* the back-end makes norms again in backward (trmi_shard_rule): nobody chooses that */
     bool slices;        /* ranks have one copy of the parameters where a plan leaves all of them whole, and a slice of the
                            optimiser each (trmi_shard_settle_slices), as data parallel has it */
     bool gathers;       /* slices: ... each has a copy of its own, and gathers what others have updated: ranks of several hosts */
@@ -110,6 +111,7 @@ typedef struct trmi_space_node {
     int32_t backward_count;
     int32_t pinned;    /* strategy, -1 = free */
     bool repeats;      /* backward may make its first output again (trmi_shard_repeatable) */
+    bool dropped;      /* ... and always does, by the rule */
     uint8_t read;      /* outputs that backward reads, as bits */
 } trmi_space_node;
 

@@ -16,6 +16,7 @@ typedef struct building {
     int32_t *node_of; /* [ops] forward operator -> node, -1 = none */
     uint8_t *moving;  /* [values] depends on a trained parameter: a gradient flows */
     bool *repeats;    /* [ops] */
+    bool *dropped;    /* [ops] by the rule */
     bool *read;       /* [values] by backward */
     trm_error *err;
 } building;
@@ -52,7 +53,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
         const trmi_op *back = &g->ops[node->backward[i]];
         trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
     }
-    trmi_text_printf(key, " r%d", node->read * 2 + node->repeats);
+    trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
     if (node->pinned >= 0) {
         trmi_text_printf(key, " !%d", node->pinned);
     }
@@ -168,10 +169,12 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
-    if (node->repeats) {
+    if (node->repeats || node->dropped) {
         bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
         c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);
+        c->kept[i] -= node->dropped ? c->saved[i] : 0;
+        c->backward[i] += node->dropped ? c->again[i] : 0;
     }
     for (int32_t k = 0; k < op->inputs_count; k++) {
         const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
@@ -270,11 +273,15 @@ static trm_status count_nodes(building *b) {
     b->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->node_of);
     b->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
     b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
+    b->dropped = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->dropped);
     b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
-    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->read == NULL) {
+    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->dropped == NULL || b->read == NULL) {
         return no_memory(b->err);
     }
     trmi_shard_repeatable(g, b->repeats);
+    if (s->costs.rule) {
+        trmi_shard_rule(g, b->dropped);
+    }
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
@@ -326,10 +333,11 @@ static trm_status find_backward(building *b, trmi_space_node *node) {
 static void find_read(building *b, trmi_space_node *node) {
     const trm_graph *g = b->s->graph;
     const trmi_op *op = &g->ops[node->op];
-    node->repeats = b->repeats[node->op];
     for (int32_t k = 0; k < op->outputs_count; k++) {
         node->read |= (uint8_t)(b->read[op->outputs[k]] ? 1 << k : 0);
     }
+    node->dropped = b->dropped[node->op] && (node->read & 1);
+    node->repeats = b->repeats[node->op] && !node->dropped;
 }
 
 static trm_status pin(building *b, trmi_space_node *node, const trmi_shard_plan *pins) {

@@ -227,6 +227,10 @@ typedef enum trmi_again {
  *   out  can[graph->ops_count] */
 void trmi_shard_repeatable(const trm_graph *graph, bool *can);
 
+/* Which operators' first outputs the back-end's rule makes again (TRMI_AGAIN_RULE, trmi_target.recompute_norm_act).
+ *   out  dropped[graph->ops_count] */
+void trmi_shard_rule(const trm_graph *graph, bool *dropped);
+
 /* Letters of one forward operator. Operators without a line follow: the strategy that is cheapest from
  * where their inputs are. */
 typedef struct trmi_shard_choice {

@@ -154,7 +154,7 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     const trmi_prices prices = {.seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
     const trmi_search_costs costs = {.seconds = given ? NULL : trmi_costs_seconds, .context = &p->costs, .prices = &prices,
                                      .slots = p->slots, .gradients = p->model.accumulate > 1 ? 2 : 1, .overlap = p->links.overlap, .slowdown = p->links.slowdown,
-                                     .fuse = true, .shard_stores = true, .slices = has_slices(p), .gathers = has_hosts(p),
+                                     .fuse = true, .rule = !p->model.no_fusion, .shard_stores = true, .slices = has_slices(p), .gathers = has_hosts(p),
                                      .joint = trmi_planner_joint(p) != TRM_JOINT_OFF, .overhead = p->links.overhead,
                                      .wire = trmi_wire_part(p->model.parallel.wire),
                                      .update = links->update.count > 0 ? &links->update : NULL,
