@@ -92,6 +92,7 @@ TRM_API TRM_MUST_USE trm_status trm_cluster_create(const trm_cluster_flags *flag
                                                    trm_cluster **out, trm_error *err);
 TRM_API void trm_cluster_destroy(trm_cluster *cluster);
 
+/* owns: the cluster */
 TRM_API const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster);
 /* Tasks of a role, and "host:port" of one (NULL if there is none, or a sparse map does not say). */
 TRM_API int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role);
@@ -184,7 +185,7 @@ TRM_API int32_t trm_rank_table_warning_count(const trm_rank_table *table);
 TRM_API const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index);
 /* SHA-256 of ranks, servers, devices and addresses, the same for every spelling of a table. */
 TRM_API void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]);
-/* What `trireme cluster check FILE` prints; see trm_cluster_text. */
+/* What `trireme cluster check FILE` prints; owns and error as trm_cluster_text. */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_text(const trm_rank_table *table, bool json,
                                                     char **out, trm_error *err);
 
@@ -202,7 +203,8 @@ TRM_API TRM_MUST_USE trm_status trm_rank_table_make(const trm_rank_table_host *h
                                                     int32_t count, trm_rank_table_form form,
                                                     char **json, trm_error *err);
 /* Reads the device addresses of an Ascend host ("address_0=192.168.100.101" lines) for make.
- *   owns   caller frees (*ips) with trm_text_free((char *)ips): one block */
+ *   owns   caller frees (*ips) with trm_text_free((char *)ips): one block
+ *   error  IO, INVALID with the line, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_hccn_conf_read(const char *path, const char *const **ips,
                                                    int32_t *count, trm_error *err);
 /* One table from one file per server: files in argument order, ranks renumbered from 0. The form

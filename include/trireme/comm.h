@@ -191,7 +191,7 @@ TRM_API TRM_MUST_USE trm_status trm_comm_run(trm_comm *comm, const trm_collectiv
 TRM_API TRM_MUST_USE trm_status trm_comm_start(trm_comm *comm, const trm_collective *op,
                                                trm_request **request, trm_error *err);
 
-/* The common three, in place, blocking. */
+/* The common three, in place, blocking.   error  as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_allreduce(trm_comm *comm, void *buffer, int64_t count,
                                                    trm_dtype dtype, trm_reduce reduce,
                                                    trm_error *err);

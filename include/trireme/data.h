@@ -46,7 +46,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_cifar10(const char *path, trm_usage 
 
 /* A generated set of ten shape classes in CIFAR's form (32 x 32 x 3), for machines without data:
  * place, size, angle, colours, background and noise vary. Sample i is a function of (seed, i). The
- * test set is disjoint from the training set. */
+ * test set is disjoint from the training set.   error  INVALID (counts outside of 1 to 100 million), NOMEM */
 typedef struct trm_shapes_options {
     int64_t train_count; /* 0 = 50000 */
     int64_t test_count;  /* 0 = 10000 */
@@ -75,7 +75,8 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_random(const trm_random_options *opt
 
 /* root/class/name.jpeg (or .jpg, .png, in any case): the label is the index of the class folder in byte order of
  * names. Samples are encoded; the first transform must be trm_transform_decode. If the root has
- * folders train and val (or test), the usage chooses between them; TRM_USAGE_ALL reads both. */
+ * folders train and val (or test), the usage chooses between them; TRM_USAGE_ALL reads both.
+ *   error  IO (also: no images), CORRUPT (a class that the training set lacks), UNSUPPORTED (other kinds of files), NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_usage usage,
                                                          trm_dataset **out, trm_error *err);
 
@@ -86,6 +87,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_image_folder(const char *path, trm_u
 TRM_API TRM_MUST_USE trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage,
                                                               trm_dataset **out, trm_error *err);
 
+/* Ends its threads. NULL is fine; batches of it are gone. */
 TRM_API void trm_dataset_destroy(trm_dataset *dataset);
 
 /* ---- transforms of images --------------------------------------------------------------- */
@@ -136,6 +138,7 @@ TRM_API trm_transform trm_transform_random_crop(int64_t height, int64_t width, i
 /* A window of 0.08..1 of the area and of ratio 3/4..4/3 (log-uniform; ten tries, then the largest
  * central one), resized to height x width. Change area[], ratio[], align in the returned value. */
 TRM_API trm_transform trm_transform_random_resized_crop(int64_t height, int64_t width);
+/* The middle of an image that is at least so large. */
 TRM_API trm_transform trm_transform_center_crop(int64_t height, int64_t width);
 /* Left-right, with this probability. */
 TRM_API trm_transform trm_transform_random_flip(double probability);
@@ -226,7 +229,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_seek(trm_dataset *dataset, int64_t e
                                                  int64_t batch_index, trm_error *err);
 
 /* Checks that the whole pipeline fits together; what trm_dataset_next would do first. Afterwards
- * verbs are refused. */
+ * verbs are refused.   error  INVALID naming the step that does not fit, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_dataset_check(trm_dataset *dataset, trm_error *err);
 /* Batches in an epoch of this shard (0 if the pipeline does not check). */
 TRM_API int64_t trm_dataset_epoch_batches(trm_dataset *dataset);
@@ -288,7 +291,8 @@ typedef struct trm_data_rate {
      * above in the same run, and the median over batches of its time over ours; 0 otherwise. */
     double decode_microseconds_per_sample, decode_ratio;
 } trm_data_rate;
-/* Runs the pipeline of an unread dataset on the calling thread for about `seconds`. */
+/* Runs the pipeline of an unread dataset on the calling thread for about `seconds`.
+ *   error  INVALID (it has been read), those of trm_dataset_next, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_dataset_bench(trm_dataset *dataset, double seconds,
                                                   trm_data_rate *out, trm_error *err);
 

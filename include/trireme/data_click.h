@@ -78,7 +78,10 @@ typedef struct trm_click_options {
     const struct trm_clicks_options *generator; /* trm_dataset_open, kind clicks */
 } trm_click_options;
 
-/* Label, 13 integers, 26 categories, tab-separated, no header. */
+/* The sources below: `path` is a file, or a folder with train and test. All errors of opening name the file; those of rows
+ * name line or record when they are read.   error  IO, CORRUPT, INVALID (options, columns), NOMEM
+ *
+ * Criteo: label, 13 integers, 26 categories, tab-separated, no header. */
 TRM_API TRM_MUST_USE trm_status trm_dataset_criteo(const char *path,
                                                    const trm_click_options *options,
                                                    trm_dataset **out, trm_error *err);
@@ -109,13 +112,15 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
 /* ---- vocabularies ------------------------------------------------------------------------------ */
 
 /* Reads a whole file, or the training part of a folder (kind criteo, avazu, csv, libsvm, slots or tfrecord-clicks; options as for reading)
- * and numbers the values that come at least min_count times, by field, in order of appearance. */
+ * and numbers the values that come at least min_count times, by field, in order of appearance.
+ *   owns   caller, trm_vocabulary_destroy    error  those of the source, and of each row */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_build(const char *kind, const char *path,
                                                      const trm_click_options *options,
                                                      int64_t min_count, trm_vocabulary **out,
                                                      trm_error *err);
 TRM_API void trm_vocabulary_destroy(trm_vocabulary *vocabulary);
-/* Text: a line "trireme-vocabulary 1 FIELDS SEED", then "field hash" lines in order of the ids. */
+/* Text: a line "trireme-vocabulary 1 FIELDS SEED", then "field hash" lines in order of the ids. The file appears whole or not
+ * at all.   error  IO, NOSPACE; of load IO, CORRUPT with the line, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary,
                                                     const char *path, trm_error *err);
 TRM_API TRM_MUST_USE trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out,
@@ -172,7 +177,7 @@ typedef struct trm_clicks_bayes {
     double auc, logloss, click_rate;
     double realized_auc, realized_logloss;
 } trm_clicks_bayes;
-/* Over the first `rows` test rows (0 = all of them). Takes about 8 microseconds and 24 bytes a row. */
+/* Over the first `rows` test rows (0 = all of them).   error  INVALID, NOMEM    cost  about 8 microseconds and 24 bytes a row */
 TRM_API TRM_MUST_USE trm_status trm_clicks_measure(const trm_clicks_options *options, int64_t rows,
                                                    trm_clicks_bayes *out, trm_error *err);
 

@@ -194,15 +194,17 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
 /* Copies `tensor` there; shape and dtype must match (with lanes: lanes times as many rows, and
- * trm_exec_input is where the first part lies). */
+ * trm_exec_input is where the first part lies).   error  INVALID naming both shapes or types, as trm_exec_input */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);
 
-/* Runs the forward steps only (needed for evaluation graphs). */
+/* Runs the forward steps only (needed for evaluation graphs).   error  INVALID (an id outside of a table), what an operator of
+ * one's own returns, with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
 /* Forward and backward; adds 1/accumulate of the gradients to the gradient range. With a communicator
  * the last call before an update returns with the gradients of all ranks reduced (shard_optimizer: this
- * rank's slices of them), and trm_exec_loss is the mean over the ranks. Collective then. */
+ * rank's slices of them), and trm_exec_loss is the mean over the ranks. Collective then.
+ *   error  INVALID (a graph without a loss), those of trm_exec_forward */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
 /* Optimiser over all parameters, then the gradient range is ready for the next step.
  *   error  DIVERGED: a gradient is NaN or infinite (with a loss scale: at scale 1); the sentence names the
@@ -221,12 +223,12 @@ TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec, const tr
                                                         trm_error *err);
 
 /* The loss of the last step, and a copy of output `index` in plain float32/integer layout.
- *   owns  *out points into the exec; valid until the next step */
+ *   owns  *out points into the exec; valid until the next step    error  INVALID: no such output */
 TRM_API float trm_exec_loss(const trm_exec *exec);
 TRM_API TRM_MUST_USE trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out,
                                                 trm_error *err);
 
-/* Parameters, states and optimiser slots, by index or name, in plain layout. */
+/* Parameters, states and optimiser slots, by index (0 to count - 1) or name, in plain layout. Names belong to the exec. */
 typedef enum trm_variable_kind { TRM_VARIABLE_PARAMETER, TRM_VARIABLE_STATE, TRM_VARIABLE_SLOT } trm_variable_kind;
 typedef struct trm_variable {
     const char *name; /* "layer1.0.conv1.weight"; slots "layer1.0.conv1.weight/momentum" */
@@ -249,7 +251,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t 
  * What collectives and the three calls of trireme/distribute.h work on. owns: the exec. */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
 
-/* --- many ranks: all collective, all no-ops without a communicator ----------------------------- */
+/* --- many ranks: all collective, all no-ops without a communicator; errors as trm_comm_run ------- */
 
 /* Rank 0's parameters, states, slots and step on every rank (layerwise ones excepted). */
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);

@@ -38,6 +38,7 @@ typedef struct trm_graph_options {
     bool training; /* batch-norm uses batch statistics and updates the running ones; dropout drops */
 } trm_graph_options;
 
+/* An empty graph; options NULL: for evaluation.   owns  caller, trm_graph_destroy    error  NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_graph_create(const trm_graph_options *options, trm_graph **out,
                                                  trm_error *err);
 TRM_API void trm_graph_destroy(trm_graph *graph);
@@ -114,6 +115,7 @@ typedef struct trm_pool_options {
     int64_t pad[4];    /* top, bottom, left, right; padding never wins a maximum */
     bool count_padding; /* average: divide by the whole window */
 } trm_pool_options;
+/* [N, C, H, W] -> [N, C, H', W']. */
 TRM_API trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
 TRM_API trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
 /* [N, C, H, W] -> [N, C]. */
@@ -137,7 +139,7 @@ TRM_API trm_node trm_pair_dots(trm_graph *graph, trm_node x);
  * of (seed, step, operator, element). Evaluation: identity. */
 TRM_API trm_node trm_dropout(trm_graph *graph, trm_node x, double rate);
 
-/* ---- elementwise, with NumPy broadcasting ---------------------------------------------- */
+/* ---- elementwise, with NumPy broadcasting: both inputs have one dtype (trm_cast) --------- */
 TRM_API trm_node trm_add(trm_graph *graph, trm_node a, trm_node b);
 TRM_API trm_node trm_sub(trm_graph *graph, trm_node a, trm_node b);
 TRM_API trm_node trm_mul(trm_graph *graph, trm_node a, trm_node b);
@@ -157,6 +159,7 @@ TRM_API trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype);
 TRM_API trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape);
 /* Output dimension i is input dimension order[i]. */
 TRM_API trm_node trm_transpose(trm_graph *graph, trm_node x, const int32_t *order);
+/* Equal shapes but along `axis` (negative = from the end). */
 TRM_API trm_node trm_concat(trm_graph *graph, const trm_node *nodes, int32_t count, int32_t axis);
 /* Elements [begin, begin + size) of each dimension. */
 TRM_API trm_node trm_slice(trm_graph *graph, trm_node x, const int64_t *begin, const int64_t *size);

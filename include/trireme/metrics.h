@@ -34,6 +34,7 @@ TRM_API double trm_top_k_value(const trm_top_k *top, int k);
  * AUC is that of the logits rounded towards zero to bfloat16, ties counting one half, and merging is
  * exact. */
 typedef struct trm_auc trm_auc;
+/* owns  caller, trm_auc_destroy    error  NOMEM (1 MB) */
 TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
 TRM_API void trm_auc_destroy(trm_auc *auc);
 TRM_API void trm_auc_reset(trm_auc *auc);

@@ -96,6 +96,7 @@ typedef struct trm_planner_candidate {
  * good plans and the baselines, by rising predicted time. NULL: no such. `about` may be NULL.
  *   owns  text: caller, trm_string_free */
 TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, trm_planner_candidate *about);
+/* The chosen plan, complete or not at all.   error  IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file, trm_error *err);
 
 /* What a plan file has in it; no model is needed. */

@@ -126,7 +126,8 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_cache(trm_ps_client *client, int32
  *     trm_ps_pull_wait(batch, &err);         rows[i] is the row of keys[i]
  *     ... gradients[i] = d loss / d rows[i]
  *     trm_ps_push(batch, NULL, &err);        does not wait, unless pushes_ahead are unanswered
- */
+ *
+ *   owns  caller, before the client    error  NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out,
                                                     trm_error *err);
 TRM_API void trm_ps_batch_destroy(trm_ps_batch *batch);
@@ -166,7 +167,7 @@ typedef struct trm_ps_push_options {
 /* Finishes the batch: its clock goes on even if no slice has gradients.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options,
                                             trm_error *err);
-/* Waits until all pushes are answered. */
+/* Waits until all pushes are answered.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_flush(trm_ps_client *client, trm_error *err);
 
 /* Samples lent by server 0, so that each is used once per epoch although workers come and go: what
@@ -192,7 +193,7 @@ typedef struct trm_ps_client_stats {
     int64_t global_step; /* pushes (synchronous: batches) applied, as of the last answer */
 } trm_ps_client_stats;
 TRM_API void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *out);
-/* Sums over all servers and shards. */
+/* Sums over all servers and shards.   errors  as pull */
 TRM_API TRM_MUST_USE trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table,
                                                        trm_table_stats *out, trm_error *err);
 /* The row of a key: audit. values[width] and slots (as many as the rule has) may be NULL.

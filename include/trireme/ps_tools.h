@@ -55,7 +55,8 @@ TRM_API TRM_MUST_USE trm_status trm_ps_folder_row(const trm_ps_folder *folder, i
 /* The pushes of the logs that changed `options.key`, the last first; how many of *total. */
 TRM_API int32_t trm_ps_folder_writers(const trm_ps_folder *folder,
                                       trm_ps_writer out[TRM_PS_WRITERS], int64_t *total);
-/* Calls for every loaded row of a table, in no order, until `see` returns anything but TRM_OK. */
+/* Calls for every loaded row of a table, in no order, until `see` returns anything but TRM_OK.
+ *   errors  INVALID (no such table), NOMEM, what `see` returned */
 typedef trm_status (*trm_ps_see_row)(void *context, const trm_row_info *info, const float *values,
                                      const float *slots);
 TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, int32_t table,

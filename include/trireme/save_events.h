@@ -41,7 +41,7 @@ TRM_API TRM_MUST_USE trm_status trm_events_open(const char *dir, const trm_event
                                                 trm_events **out, trm_error *err);
 TRM_API const char *trm_events_path(const trm_events *events);
 
-/* One point of each curve. */
+/* One point of each curve.   errors of this and the next two  TRM_IO, TRM_NOSPACE, TRM_NOMEM: the file is as before */
 TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t step,
                                                    const trm_named_scalar *scalars, int64_t count,
                                                    trm_error *err);
@@ -66,9 +66,9 @@ TRM_API TRM_MUST_USE trm_status trm_events_graph(trm_events *events,
                                                  const trm_graph_event_node *nodes, int64_t count,
                                                  trm_error *err);
 
-/* To the disk (fsync). Readers see records without it. */
+/* To the disk (fsync). Readers see records without it.   errors  TRM_IO, TRM_NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_events_flush(trm_events *events, trm_error *err);
-/* Frees always. NULL is fine. */
+/* Frees always. NULL is fine.   errors  as flush */
 TRM_API TRM_MUST_USE trm_status trm_events_close(trm_events *events, trm_error *err);
 
 /* ---- metrics --------------------------------------------------------------------------- */
@@ -98,7 +98,7 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_open(const char *path,
 TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const char *event,
                                                   int64_t global_step, const trm_named_scalar *scalars,
                                                   int64_t count, trm_error *err);
-/* Flushes to the disk and frees, always. NULL is fine. */
+/* Flushes to the disk and frees, always. NULL is fine.   errors  TRM_IO, TRM_NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);
 
 #ifdef __cplusplus

@@ -48,7 +48,7 @@ TRM_API int64_t trm_npz_count(const trm_npz *file);
 TRM_API const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index);
 TRM_API const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name);
 /* Copies an array into `into`, whose data, dtype and shape the caller has set and which must agree.
- */
+ *   errors  TRM_INVALID naming the array with both shapes or types */
 TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *name,
                                              const trm_tensor *into, trm_error *err);
 

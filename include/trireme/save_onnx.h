@@ -86,6 +86,7 @@ typedef struct trm_onnx_value {
 
 /* ---- building -------------------------------------------------------------------------- */
 
+/* owns  caller, trm_onnx_destroy    errors  TRM_NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out,
                                                 trm_error *err);
 TRM_API void trm_onnx_destroy(trm_onnx_model *model);
@@ -140,7 +141,7 @@ TRM_API int64_t trm_onnx_initializer_count(const trm_onnx_model *model);
 TRM_API const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index);
 TRM_API const trm_named_tensor *
 trm_onnx_initializer(const trm_onnx_model *model, const char *name); /* NULL: none. Linear time */
-/* Copies initialiser `name` into `into`, whose data, dtype and shape are set and must agree. */
+/* Copies initialiser `name` into `into`, whose data, dtype and shape are set and must agree.   errors  TRM_INVALID */
 TRM_API TRM_MUST_USE trm_status trm_onnx_read(const trm_onnx_model *model, const char *name,
                                               const trm_tensor *into, trm_error *err);
 

@@ -166,7 +166,7 @@ TRM_API uint64_t trm_model_global_step(const trm_model *model);
 TRM_API void trm_model_request_stop(trm_model *model);
 
 /* A few named numbers that travel with the model's checkpoints (the best loss so far, say): for
- * callbacks that must survive a resume. At most 32 of at most 47 letters. */
+ * callbacks that must survive a resume. At most 32 of at most 47 letters.   error  INVALID beyond that */
 TRM_API TRM_MUST_USE trm_status trm_model_note(trm_model *model, const char *name, double value,
                                                trm_error *err);
 /* False if there is none of this name. */
