@@ -51,6 +51,11 @@ INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t l
     for (; p < k; p += 2, row += 2 * step, to += NR) {
         bool last = p + 1 == k;
         int j = 0;
+#ifdef __AVX512BF16__
+        for (; type == TRM_FLOAT32 && !last && j + VL <= columns; j += VL) {
+            *(vec_memory *)(to + j) = round_pair(load_any(row, type, j), load_any(row + step, type, j));
+        }
+#endif
         for (; j + VL <= columns; j += VL) {
             vec_bits low = half_bits(row, type, j);
             vec_bits high = last ? (vec_bits){0} : half_bits(row + step, type, j);
@@ -93,21 +98,41 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
     }
 }
 
+/* `count` pairs at the end of rows. */
+INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd, int64_t count) {
+#if VL == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)
+    UNROLL for (int j = 0; j < room; j += VL) {
+        __mmask16 there = count - j >= VL ? 0xFFFF : count <= j ? 0 : (__mmask16)((1u << (count - j)) - 1);
+        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, even + j));
+        __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, odd + j));
+        _mm512_storeu_si512(to + j, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+#else
+    for (int j = 0; j < count; j++) {
+        uint32_t both = even[j] | (uint32_t)odd[j] << 16;
+        memcpy(to + j, &both, 4);
+    }
+#endif
+}
+
 /* `room` floats of a panel's row at a time; what is beyond `width` there belongs to the next panel, or to nobody. */
 INLINE void deal_as(float *to, int64_t panel, int width, const int room, const uint16_t *even, const uint16_t *odd,
                     int64_t count) {
     int64_t i = 0;
     for (; i + room <= count; i += width, to += panel) {
+#ifdef PAIR_ROWS
+        if (room == NR) {
+            PAIR_ROWS(to, even + i, odd + i);
+            continue;
+        }
+#endif
         UNROLL for (int j = 0; j < room; j += VL) {
             vec_bits low = half_bits(even, TRM_BFLOAT16, i + j), high = half_bits(odd, TRM_BFLOAT16, i + j);
             *(vec_memory *)(to + j) = (vec)(low | high << 16);
         }
     }
     for (; i < count; i += width, to += panel) {
-        for (int j = 0; j < width && i + j < count; j++) {
-            uint32_t both = even[i + j] | (uint32_t)odd[i + j] << 16;
-            memcpy(to + j, &both, 4);
-        }
+        deal_end(to, room, even + i, odd + i, count - i < width ? count - i : width);
     }
 }
 

@@ -30,9 +30,7 @@
 enum {
     XI = TRMI_WINO_XI,
     SLICE = 32, /* k of one weights transform */
-    MANY = 256, /* channels from which pairs are thought of */
-    PIECE = 128, /* channels of one input transform that are rounded to pairs */
-    PIECE_STRIDE = PIECE + 16,
+    MANY = 64,  /* channels from which pairs are thought of */
     SLICE_STRIDE = SLICE * TRMI_TILE_NR_MAX + 16,
     AHEAD = 3,  /* the image, U, V */
     SOON = 2    /* tiles whose pixels are asked for before a tile's are needed */
@@ -55,13 +53,13 @@ typedef struct winograd {
 
 typedef struct workspace {
     float *v, *m, *taps, *zero; /* v, m: of the first xi */
-    float *whole;               /* transforms that are rounded to pairs */
+    float *whole;               /* transforms of weights that are rounded to pairs */
     int64_t *offsets;
     int32_t *places; /* of the block's tiles in V and M */
 } workspace;
 
 static int64_t whole_floats(const winograd *c) {
-    return c->pairs ? XI * trmi_max_i64(SLICE_STRIDE, PIECE_STRIDE) : 0;
+    return c->pairs ? XI * SLICE_STRIDE : 0;
 }
 
 static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
@@ -114,10 +112,10 @@ static void pack_tap(const winograd *c, const char *weights, int64_t tap, int64_
 static void make_slice(const winograd *c, int64_t count, float *to, const workspace *w) {
     int64_t nr = c->gemm->nr;
     if (!c->pairs) {
-        c->isa->weights(to, c->u_xi, w->taps, SLICE * nr, count * nr, c->tiles.size);
+        c->isa->weights(to, c->u_xi, w->taps, SLICE * nr, count * nr);
         return;
     }
-    c->isa->weights(w->whole, SLICE_STRIDE, w->taps, SLICE * nr, count * nr, c->tiles.size);
+    c->isa->weights_small(w->whole, SLICE_STRIDE, w->taps, SLICE * nr, count * nr);
     for (int32_t i = 0; i < c->xi_count; i++) {
         c->gemm->pack(to + i * c->u_xi, w->whole + c->xi[i] * SLICE_STRIDE, TRM_FLOAT32, nr, count, (int)nr);
     }
@@ -140,27 +138,8 @@ static void transform_weights(const winograd *c, const void *weights, float *u,
 
 /* ---- a block of tiles ------------------------------------------------------------------------------ */
 
-/* V of a tile and a block of k. */
-static void make_values(const winograd *c, const void *pixels[TRMI_WINO_IN], int64_t k_block, float *to, int ry, int rx,
-                        const workspace *w) {
+static void transform_tiles(const winograd *c, const void *input, int64_t first, int64_t count, const workspace *w) {
     trm_dtype type = c->tiles.in_bytes == 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
-    int64_t first = k_block * k_most(c), count = k_of(c, k_block);
-    if (!c->pairs) {
-        c->isa->input(to, c->slot, pixels, type, first, count, ry, rx);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += PIECE) {
-        int64_t piece = trmi_min_i64(PIECE, count - at);
-        c->isa->input(w->whole, PIECE_STRIDE, pixels, type, first + at, piece, ry, rx);
-        for (int32_t i = 0; i < c->xi_count; i++) {
-            uint16_t *rounded = (uint16_t *)(to + c->xi[i] * c->slot) + at;
-            c->gemm->narrow(rounded, TRM_BFLOAT16, w->whole + c->xi[i] * PIECE_STRIDE, NULL, piece);
-        }
-    }
-}
-
-static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
-                            const workspace *w) {
     for (int64_t t = 0; t < count; t++) {
         const void *pixels[TRMI_WINO_IN];
         int ry, rx;
@@ -170,8 +149,37 @@ static void transform_input(const winograd *c, const void *input, int64_t first,
         trmi_winograd_size(&c->tiles, first + t, &ry, &rx);
         trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
         for (int64_t k = 0; k < c->k_blocks; k++) {
-            make_values(c, pixels, k, w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, ry, rx, w);
+            c->isa->input(w->v + k * c->v_block + w->places[t] * TRMI_TILE_STRIDE, c->slot, pixels, type, k * k_most(c),
+                          k_of(c, k), ry, rx);
         }
+    }
+}
+
+/* Two tiles side by side at a time; pairs' tiles are all alike and lie in order. */
+static void transform_pairs(const winograd *c, const void *input, int64_t first, int64_t count, const workspace *w) {
+    int64_t step;
+    for (int64_t t = 0; t < count; t += step) {
+        const void *pixels[TRMI_WINO_IN];
+        bool two = t + 1 < count && (first + t) % c->tiles.columns + 1 < c->tiles.columns;
+        step = two ? 2 : 1;
+        for (int64_t next = t + SOON; next < trmi_min_i64(count, t + SOON + step); next++) {
+            trmi_winograd_ask(&c->tiles, first + next, input);
+        }
+        trmi_winograd_patch(&c->tiles, first + t, input, w->zero, pixels);
+        for (int64_t k = 0; k < c->k_blocks; k++) {
+            float *left = w->v + k * c->v_block + t * TRMI_TILE_STRIDE;
+            c->isa->input_small((uint16_t *)left, two ? (uint16_t *)(left + TRMI_TILE_STRIDE) : NULL, 2 * c->slot, pixels,
+                                k * k_most(c), k_of(c, k));
+        }
+    }
+}
+
+static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
+                            const workspace *w) {
+    if (c->pairs) {
+        transform_pairs(c, input, first, count, w);
+    } else {
+        transform_tiles(c, input, first, count, w);
     }
 }
 
@@ -277,14 +285,13 @@ static double winograd_guess(const trmi_conv_problem *p, int threads) {
     return trmi_winograd_seconds(p, 4, sizeof(float), 170e9, 7, threads);
 }
 
-/* Small tiles of pairs: where F(4x4)'s weights are more than caches hold. */
 static bool pairs_can(const trmi_conv_problem *p) {
-    return winograd_can(p) && trmi_gemm_pairs() != NULL && p->image_type == TRM_BFLOAT16 &&
+    return winograd_can(p) && trmi_gemm_pairs() != NULL && trmi_winograd()->input_small != NULL && p->image_type == TRM_BFLOAT16 &&
            p->result_type == TRM_BFLOAT16 && p->c >= MANY && p->o >= MANY;
 }
 
 static double pairs_guess(const trmi_conv_problem *p, int threads) {
-    return trmi_winograd_seconds(p, 2, sizeof(uint16_t), 160e9 * trmi_onednn_pairs_gain(), 4, threads);
+    return trmi_winograd_seconds(p, 2, sizeof(uint16_t), 190e9 * trmi_onednn_pairs_gain(), 4, threads);
 }
 
 static double pairs_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 2, trmi_onednn_pairs_gain()); }

@@ -191,17 +191,6 @@ static void transform(const winograd_gradw *c, const trmi_conv_args *args, const
     }
 }
 
-/* Places of a chunk's items in V and Z: pairs, whose tiles have all xi, lie in order. */
-static trmi_winograd_order arrange(const winograd_gradw *c, int64_t first, int64_t count, const workspace *w) {
-    if (!c->pairs) {
-        return trmi_winograd_arrange(&c->tiles, first, count, w->places);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        w->places[i] = (int32_t)i;
-    }
-    return (trmi_winograd_order){{0, 0, count, count, count}};
-}
-
 /* ---- products --------------------------------------------------------------------------------------- */
 
 typedef struct ahead {
@@ -258,7 +247,7 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
             soon.part[3] = trmi_winograd_input_ahead(&c->tiles, args->image, item_at(c, next).tile, item_at(c, last).tile);
             soon.part[4] = trmi_winograd_output_ahead(&c->tiles, args->result, item_at(c, next).tile, item_at(c, last).tile);
         }
-        trmi_winograd_order order = arrange(c, first, next - first, w);
+        trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, next - first, w->places);
         transform(c, args, &p, first, next - first, 0, w);
         for (int64_t n = 0; n < c->xi_count; n++) {
             next_values(c, &p, w->s, n + 1, next - first, i > 0, &soon, w);
@@ -314,7 +303,7 @@ static void run_together(const winograd_gradw *c, const trmi_conv_args *args, co
     for (int64_t i = 0; i < parts; i++) {
         int64_t first = trmi_cut_at(c->items, parts, i);
         int64_t count = trmi_cut_at(c->items, parts, i + 1) - first;
-        trmi_winograd_order order = arrange(c, first, count, w);
+        trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w->places);
 #pragma omp for schedule(static) /* of these rows most are in its cache */
         for (int64_t t = 0; t < count; t += GROUP) {
             transform(c, args, &all, first + t, trmi_min_i64(GROUP, count - t), t, w);

@@ -32,8 +32,8 @@ typedef struct trmi_winograd_isa {
      * pixels, each at a 64-byte boundary, pass the caches where a vector is a line; end with trmi_gemm's fence. */
     void (*output)(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first, int64_t count,
                    const float *m, int64_t stride, const float *bias, int ry, int rx, bool stream);
-    /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count; of the xi of tiles of r outputs, 2 or 4. */
-    void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count, int r);
+    /* G g G': to[xi * stride + i] from tap t's from[t * tap + i], i < count. */
+    void (*weights)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
     /* G' s G: to[t * tap + i] from s[xi * stride + i]. */
     void (*weights_gradient)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
     /* F(2x2, 3x3), by the points 0, 1, -1, infinity, of two tiles side by side, bfloat16 only; NULL where the CPU has no pairs.
@@ -44,6 +44,11 @@ typedef struct trmi_winograd_isa {
     void (*gradient_pair)(float *to, int64_t down, int64_t across, const void *const pixels[TRMI_WINO_OUT], int64_t first,
                           int64_t count);
     void (*weights_gradient_small)(float *to, int64_t tap, const float *s, int64_t stride, int64_t count);
+    /* The same B' d B to left[xi * stride + c] and right[...] (NULL: nowhere), rounded; and G g G', of those 16 xi that a tile of
+     * 2 x 2 outputs has. */
+    void (*input_small)(uint16_t *left, uint16_t *right, int64_t stride, const void *const pixels[TRMI_WINO_IN], int64_t first,
+                        int64_t count);
+    void (*weights_small)(float *to, int64_t stride, const float *from, int64_t tap, int64_t count);
 } trmi_winograd_isa;
 
 extern const trmi_winograd_isa trmi_winograd_plain;

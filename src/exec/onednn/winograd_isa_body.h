@@ -259,7 +259,7 @@ static void output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t fi
 
 /* ---- weights --------------------------------------------------------------------------------------- */
 
-INLINE void weights_as(float *to, int64_t stride, const float *from, int64_t tap, int64_t count, const int r) {
+static void weights(float *to, int64_t stride, const float *from, int64_t tap, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
         vec d[18];
         for (int j = 0; j < 3; j++) {
@@ -271,24 +271,11 @@ INLINE void weights_as(float *to, int64_t stride, const float *from, int64_t tap
         }
         for (int i = 0; i < 6; i++) {
             vec out[6];
-            if (!used(r, i)) {
-                continue;
-            }
             weights_1d(out, 1, d + 3 * i, 1);
             for (int j = 0; j < 6; j++) {
-                if (used(r, j)) {
-                    *(vec_memory *)(to + (6 * i + j) * stride + c) = out[j];
-                }
+                *(vec_memory *)(to + (6 * i + j) * stride + c) = out[j];
             }
         }
-    }
-}
-
-static void weights(float *to, int64_t stride, const float *from, int64_t tap, int64_t count, int r) {
-    if (r == 4) {
-        weights_as(to, stride, from, tap, count, 4);
-    } else {
-        weights_as(to, stride, from, tap, count, 2);
     }
 }
 
@@ -326,5 +313,7 @@ const trmi_winograd_isa PASTE(trmi_winograd_, NAME) = {.name = STRING(NAME),
                                                        .input_pair = input_pair,
                                                        .gradient_pair = gradient_pair,
                                                        .weights_gradient_small = weights_gradient_small,
+                                                       .input_small = input_small,
+                                                       .weights_small = weights_small,
 #endif
                                                        .weights_gradient = weights_gradient};

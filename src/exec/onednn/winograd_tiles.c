@@ -59,6 +59,12 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
                                           int32_t *places) {
     trmi_winograd_order order = {{0}};
     int64_t next[TRMI_WINO_CLASSES];
+    if (t->size == 2) { /* all tiles are alike */
+        for (int64_t i = 0; i < count; i++) {
+            places[i] = (int32_t)i;
+        }
+        return (trmi_winograd_order){{0, 0, count, count, count}};
+    }
     for (int64_t i = 0; i < count; i++) {
         order.begin[class_of(t, first + i) + 1]++;
     }
