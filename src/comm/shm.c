@@ -81,6 +81,15 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     return TRM_OK;
 }
 
+static void free_repeats(trmi_shm_repeat *repeats) {
+    for (int32_t i = 0; repeats != NULL && i < TRMI_SHM_REPEATS; i++) {
+        trmi_free(repeats[i].said);
+        trmi_free(repeats[i].sources);
+        trmi_free(repeats[i].targets);
+    }
+    trmi_free(repeats);
+}
+
 static void shm_destroy(trmi_engine *engine) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
     if (shm->lines != NULL) {
@@ -93,7 +102,7 @@ static void shm_destroy(trmi_engine *engine) {
     trmi_free(shm->sources);
     trmi_free(shm->targets);
     trmi_free(shm->found);
-    trmi_shm_forget(shm);
+    free_repeats(shm->repeats);
     trmi_free(shm->missing);
     trmi_free(shm);
 }

@@ -209,7 +209,7 @@ typedef struct trmi_shm {
     const void **sources; /* [n] scratch of an operation */
     void **targets;       /* [n] */
     trmi_shm_found *found; /* [n][2]: what each sends, where it receives */
-    trmi_shm_repeat *repeats; /* [REPEATS] */
+    trmi_shm_repeat *repeats; /* [REPEATS], filled by shm_repeat.c */
     bool *missing;        /* [n] */
 } trmi_shm;
 
@@ -257,7 +257,6 @@ const trmi_shm_repeat *trmi_shm_recall(const trmi_shm *shm, const trmi_op *op);
 bool trmi_shm_says_the_same(const trmi_shm *shm, const trmi_shm_repeat *repeat);
 void trmi_shm_remember(trmi_shm *shm, const trmi_op *op, int32_t target_count, int64_t count);
 void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes);
-void trmi_shm_forget(trmi_shm *shm);
 
 /* shm_collective.c, shm_message.c: the engine's verbs. */
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_op *op, trm_error *err);

@@ -84,12 +84,3 @@ void trmi_shm_remember_carried(trmi_shm *shm, const trmi_op *op, int64_t bytes) 
         entry->recv = op->recv;
     }
 }
-
-void trmi_shm_forget(trmi_shm *shm) {
-    for (int32_t i = 0; shm->repeats != NULL && i < TRMI_SHM_REPEATS; i++) {
-        trmi_free(shm->repeats[i].said);
-        trmi_free(shm->repeats[i].sources);
-        trmi_free(shm->repeats[i].targets);
-    }
-    trmi_free(shm->repeats);
-}
