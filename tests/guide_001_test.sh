@@ -47,7 +47,7 @@ for block in [0-9]*.sh; do
         echo "skipped: no $TRIREME_DATA/imagenet-sample for: $(tail -1 "$block")"
         continue
     fi
-    timeout 120 bash "$block" > "$block.out" 2> "$block.err" || { fail "block $block:"; cat "$block" "$block.out" "$block.err"; }
+    timeout 400 bash "$block" > "$block.out" 2> "$block.err" || { fail "block $block:"; cat "$block" "$block.out" "$block.err"; }
     ran=$((ran + 1))
 done
 [ $ran -ge 5 ] || fail "only $ran blocks of commands"

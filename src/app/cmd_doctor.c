@@ -81,7 +81,7 @@ int app_run_doctor(app_context *app) {
     }
     app_say("cache          %s\n", *m.cache != '\0' ? m.cache : "none");
     if (*m.cache == '\0') {
-        remark("no cache directory (HOME or XDG_CACHE_HOME): measured choices are not kept");
+        remark("no cache directory that can be written (XDG_CACHE_HOME, or HOME, says where): measured choices are not kept");
     }
     print_json(&m);
     return 0;

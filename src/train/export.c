@@ -134,7 +134,7 @@ static trm_status build(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_error
 
 trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
     if (!model->options.evaluation_only) {
-        return TRMI_FAIL(err, TRM_INVALID, "ONNX is written from a model made with evaluation_only");
+        return TRMI_FAIL(err, TRM_INVALID, "ONNX is written from a model made with evaluation_only: make one, and trm_model_load the weights");
     }
     trmi_onnx x = {.graph = model->evaluate.graph};
     trm_status status = trm_onnx_create("trireme", &x.model, err);
