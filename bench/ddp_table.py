@@ -69,4 +69,4 @@ for size, batch, precision in ROWS:
             peer.append(theirs(size, batch, precision))
     a, b, c, d = median(one), median(two), median(eight), median(peer)
     print(f"| {size} | {batch} | {precision} | {a:.1f} | {b:.1f} | **{b / a:.2f}** | {median(two, 'exposed_comm_fraction'):.3f} | {median(two, 'waiting_fraction'):.3f} | "
-          f"{c:.1f} | **{c / a:.2f}** | {d:.1f} | **{b / d:.2f}** |", flush=True)
+          f"{c:.1f} | **{c / a:.2f}** | " + (f"{d:.1f} | **{b / d:.2f}** |" if peer else "- | - |"), flush=True)
