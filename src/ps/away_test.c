@@ -195,11 +195,52 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
 
+/* The servers of a job of three workers start again for one of two: the third is not waited for. */
+static void a_job_goes_on_with_fewer_workers(void **state) {
+    for (trm_ps_mode mode = TRM_PS_ASYNC; mode <= TRM_PS_SYNC; mode++) {
+        fixture f = {.options = {.servers = 1, .shards = 2, .listen = "127.0.0.1:0", .memory_bytes = 1 << 24, .folder = f.folder,
+                                 .mode = mode, .workers = 3, .log_pushes = true}};
+        worker w[3];
+        trm_ps_worker there[4];
+        int32_t count;
+        trm_error err;
+        snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
+        assert_non_null(mkdtemp(f.folder));
+        start(&f);
+        for (int life = 0; life < 2; life++) {
+            const int workers = 3 - life;
+            for (int i = 0; i < workers; i++) {
+                join(&f, &w[i], i);
+            }
+            for (int n = 0; n < 4; n++) {
+                together((worker *[]){&w[0], &w[1], &w[2]}, workers);
+            }
+            for (int i = 0; i < workers; i++) {
+                CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+            }
+            CHECK_OK(trm_ps_workers(w[0].client, there, 4, &count, &err), err);
+            assert_int_equal(count, 3);
+            for (int i = 0; i < count; i++) {
+                assert_true(there[i].active == (there[i].worker < workers));
+            }
+            trm_ps_server_stop(f.server); /* before they leave */
+            for (int i = 0; i < workers; i++) {
+                leave(&w[i]);
+            }
+            f.options.workers = 2;
+            start(&f);
+        }
+        trm_ps_server_stop(f.server);
+        CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
         cmocka_unit_test(synchronous_workers_wait_for_nobody_who_left),
         cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
+        cmocka_unit_test(a_job_goes_on_with_fewer_workers),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }

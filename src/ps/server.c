@@ -482,6 +482,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     }
     trm_status status = TRM_OK;
     server->options = checked;
+    server->counted = options->workers > 0;
     server->shards = (uint32_t)checked.shards;
     server->away_fd = server->steps_fd = -1;
     pthread_mutex_init(&server->mutex, NULL);

@@ -172,6 +172,7 @@ struct trm_ps_server {
     trm_error failed; /* status TRM_OK, or why nothing is served any more */
     trmi_worker *workers;
     int64_t worker_count, worker_capacity;
+    bool counted;          /* options.workers was given: these, from 0 on, are the job's */
     int64_t step;          /* SYNC: batches given to the shards */
     int64_t done_step;     /* and that all shards have */
     uint16_t sum_dtype;    /* SYNC: of everybody's gradients, from the first push on */

@@ -370,6 +370,9 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         worker->dispatched = server->options.mode == TRM_PS_SYNC ? settled(server, w) : w->base;
         worker->done = finished(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
+        /* The job is continued with fewer: nobody waits for this one, unless it says something. */
+        worker->left = server->counted && (int64_t)w->worker >= server->options.workers;
+        worker->active = !worker->left;
     }
     return TRM_OK;
 }
