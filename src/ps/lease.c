@@ -24,6 +24,7 @@ struct trmi_lease_book {
     trm_status (*record)(void *context, const trmi_lease_event *event, trm_error *err);
     void *context;
     trm_ps_lease_options options; /* samples 0 = not open yet */
+    bool asked;                   /* for with options, since it was made */
     int64_t number;               /* of the book */
     int64_t epoch, next, last_id;
     lent *lent;
@@ -165,6 +166,8 @@ static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, t
     return apply(book, event, err);
 }
 
+/* All ask with the same numbers. A book that is read from its log goes on with what the first one asks for: a job that is
+ * continued for more epochs, or in other leases. Its samples are the same. */
 static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o, trm_error *err) {
     const trm_ps_lease_options *have = &book->options;
     if (o->samples < 1 || o->lease_samples < 1 || o->epochs < 0 || o->samples_max < 0 || o->batch < 0 ||
@@ -173,15 +176,15 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                          "leases of %lld of %lld samples, %lld epochs: numbers above 0 expected",
                          (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs);
     }
-    if (have->samples == 0) {
+    const bool other = have->lease_samples != o->lease_samples || have->epochs != o->epochs;
+    if (have->samples == 0 || (!book->asked && have->samples == o->samples && other)) {
         trmi_lease_event e = {.kind = TRMI_LEASE_OPEN,
-                              .id = (int64_t)trmi_os_wall(),
+                              .id = have->samples == 0 ? (int64_t)trmi_os_wall() : book->number,
                               .begin = o->samples,
                               .end = o->lease_samples,
                               .position = o->epochs};
         TRMI_TRY(change(book, &e, err));
-    } else if (have->samples != o->samples || have->lease_samples != o->lease_samples ||
-               have->epochs != o->epochs) {
+    } else if (have->samples != o->samples || other) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs; others asked for %lld of "
                          "%lld, %lld",
@@ -190,6 +193,7 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                          (long long)have->epochs);
     }
     book->options.timeout_seconds = o->timeout_seconds == 0 ? 60 : o->timeout_seconds;
+    book->asked = true;
     return TRM_OK;
 }
 

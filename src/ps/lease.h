@@ -11,7 +11,7 @@
 #include "trireme/ps.h"
 
 typedef enum trmi_lease_kind {
-    TRMI_LEASE_OPEN = 1, /* id = the book's number, begin = samples, end = lease_samples,
+    TRMI_LEASE_OPEN = 1, /* the book, or how a job that is continued asks it: id = the book's number, begin = samples, end = lease_samples,
                             position = epochs */
     TRMI_LEASE_GRANT,    /* id, worker, epoch, begin, end */
     TRMI_LEASE_PROGRESS, /* id, position */

@@ -125,6 +125,33 @@ static void leases_outlive_a_restart(void **state) {
     trmi_lease_book_destroy(again);
 }
 
+/* A job that has used all its epochs is continued for more of them, in other leases; then all ask for those. */
+static void a_job_is_continued_for_more_epochs(void **state) {
+    static history h;
+    trmi_lease_book *book = NULL;
+    trm_error err;
+    trm_ps_lease lease;
+    h.count = 0;
+    for (int64_t epochs = 1; epochs <= 3; epochs++) {
+        const trm_ps_lease_options o = {SAMPLES, 100 * epochs, epochs, 10, 0, 0}, old = {SAMPLES, 100, epochs - 1, 10, 0, 0};
+        const int64_t have = h.count;
+        trm_status status;
+        trmi_lease_book_destroy(book);
+        CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+        for (int64_t i = 0; i < have; i++) {
+            CHECK_OK(trmi_lease_replay(book, &h.events[i], &err), err);
+        }
+        while ((status = trmi_lease_take(book, &o, 0, 1, &lease, &err)) == TRM_OK) {
+            assert_int_equal(lease.epoch, epochs - 1);
+            CHECK_OK(trmi_lease_progress(book, lease.id, 0, lease.end, 1, &err), err);
+        }
+        assert_int_equal(status, TRM_END);
+        CHECK_FAILS(trmi_lease_take(book, &old, 1, 1, &lease, &err), TRM_INVALID, err, "others asked for");
+    }
+    check_history(h.events, h.count, 3);
+    trmi_lease_book_destroy(book);
+}
+
 /* So many batches and no more, whoever asks; the last ones are shared out; what is lost is lent again; later more. */
 static void a_job_ends_at_its_steps(void **state) {
     enum { BATCH = 10, STEPS = 130 }; /* of 100 an epoch */
@@ -181,6 +208,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_once_although_workers_come_and_go),
         cmocka_unit_test(leases_outlive_a_restart),
+        cmocka_unit_test(a_job_is_continued_for_more_epochs),
         cmocka_unit_test(a_job_ends_at_its_steps),
         cmocka_unit_test(wrong_use_is_said),
     };
