@@ -10,6 +10,8 @@
 #include <string.h>
 
 enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
+/* Seconds to measure in for ranks that are not here: the largest part of a step is known by then, the rest is scaled from it. */
+static const double alone = 8;
 
 /* ---- meshes ---------------------------------------------------------------------------------------------- */
 
@@ -112,7 +114,8 @@ static void settle_measuring(trmi_drive *d) {
     const trmi_found *first = &d->meshes[0].found;
     if (d->probe->footprint == 0 && first->baselines_count > 0) {
         d->probe->footprint = (int64_t)first->baselines[0].measure.bytes;
-        d->costs->limit_seconds = trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
+        double seconds = trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
+        d->costs->limit_seconds = d->probe->comm == NULL && d->measure_seconds <= 0 ? alone : seconds;
     }
 }
 
