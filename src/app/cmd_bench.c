@@ -141,6 +141,7 @@ int app_run_bench_train(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     int64_t before = 0;
+    app->o.dry_run |= app->o.check;
     if (app_is_job(app)) {
         return app_run_job(app);
     }

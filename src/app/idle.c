@@ -123,9 +123,9 @@ bool app_is_job(const app_context *app) {
 trm_status app_refuse_job_flags(const app_context *app, trm_error *err) {
     for (int i = 0; i < app_group_roles.count; i++) {
         const char *name = app_group_roles.flags[i].name;
-        if (app_given(&app->parsed, name) && strcmp(name, "model_dir") != 0) { /* which is --output */
-            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too%s", name,
-                            strcmp(name, "check") == 0 ? ", or --dry-run instead" : "");
+        bool everywhere = strcmp(name, "model_dir") == 0 || strcmp(name, "check") == 0; /* --output, --dry-run */
+        if (!everywhere && app_given(&app->parsed, name)) {
+            return app_fail(err, TRM_INVALID, "--%s is of jobs with parameter servers: give --ps N too", name);
         }
     }
     return TRM_OK;
