@@ -394,6 +394,39 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
     end(&c);
 }
 
+/* Of two workers the slower one is a backup: the other makes its steps alone, and what the slow one was lent and pushes later is
+ * in later steps, once; a server that starts again in between knows what it had decided. */
+static void backup_workers_push_late(void **state) {
+    cluster c;
+    worker w[2];
+    trm_error err;
+    begin(&c, TRM_PS_SYNC, 2);
+    c.options.backup_workers = 1;
+    for (int s = 0; s < SERVERS; s++) {
+        restart(&c, s);
+    }
+    for (int i = 0; i < 2; i++) {
+        join(&c, &w[i], i, false);
+        CHECK_OK(borrow(&w[i], &err), err);
+    }
+    CHECK_OK(use(&w[0], SAMPLES / 4, &err), err);
+    CHECK_OK(use(&w[1], 1, &err), err);
+    restart(&c, 1);
+    CHECK_OK(use(&w[0], SAMPLES / 4, &err), err);
+    CHECK_OK(trm_ps_flush(w[0].client, &err), err);
+    restart(&c, 0);
+    CHECK_OK(use(&w[1], SAMPLES / 2 - 1, &err), err);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(borrow(&w[i], &err), TRM_END);
+        leave(&w[i]);
+    }
+    check_rows(&c, SAMPLES);
+    end(&c);
+}
+
 /* A process begins while a message of the one before is still under way: were both the same incarnation, the new one's
  * push would be taken for the old one's. */
 static void no_two_lives_are_the_same(void **state) {
@@ -568,6 +601,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_last_step_gets_everywhere),
         cmocka_unit_test(a_checkpoint_brings_the_steps),
         cmocka_unit_test(who_has_no_samples_is_not_waited_for),
+        cmocka_unit_test(backup_workers_push_late),
         cmocka_unit_test(no_two_lives_are_the_same),
         cmocka_unit_test(a_pull_keeps_its_time),
     };
