@@ -1,8 +1,9 @@
 /* plan --validate: the best plans, the baselines and others are run for a few steps, and predictions held against them.
- * All ranks that measured run every plan; they go through the list twice, back and forth, and count the steps during which a virtual
+ * All ranks that measured run every plan; they go through the list three times, back and forth, and count the steps during which a virtual
  * machine's CPUs were placed as they were when costs were measured. Regret comes from the chosen plan and
  * those that seemed nearly as fast, in turns: what was measured minutes apart on a shared machine is not comparable to a few per cent. */
 #include "app/app.h"
+#include "app/bench.h"
 #include "app/planning.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 96, ROUNDS = 6, COMPARED_STEPS = 300 };
+enum { PLANS_MAX = 96, TIMES = 3, ROUNDS = 6, COMPARED_STEPS = 300 };
 static const double near = 0.1;                  /* of the chosen plan's time */
 static const double shortest = 12, longest = 60; /* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
 static const double long_step = 0.02;            /* seconds; fewer of them make a turn */
@@ -18,7 +19,8 @@ static const double long_step = 0.02;            /* seconds; fewer of them make 
 typedef struct trial {
     char name[64];
     double predicted, measured, predicted_bytes, bytes;
-    int runs;         /* of which `measured` is the mean */
+    double seen[TIMES]; /* of which `measured` is the median */
+    int runs;
     double elsewhere; /* measured, in whatever state the machine was */
 } trial;
 
@@ -87,15 +89,17 @@ static trm_status run_trial(app_context *app, const trm_planner *planner, const 
         t->bytes = (double)result.resident_bytes;
     }
     t->elsewhere = t->elsewhere == 0 ? result.median_seconds : fmin(t->elsewhere, result.median_seconds);
-    if (seconds > 0) { /* the mean of its runs, as costs are of theirs */
-        t->measured = (t->measured * t->runs + seconds) / (t->runs + 1);
-        t->runs++;
+    if (seconds > 0 && t->runs < TIMES) { /* as costs are of their looks */
+        t->seen[t->runs++] = seconds;
+        double sorted[TIMES];
+        memcpy(sorted, t->seen, sizeof sorted);
+        t->measured = app_summarise(sorted, t->runs).median;
     }
     app_status_line("ran %d plans", index + 1);
     return TRM_OK;
 }
 
-/* Rank 0. There and back; then again those that have only run while the machine was in another state than its costs are of. */
+/* Rank 0. There, back and there; then again those that have only run while the machine was in another state than its costs are of. */
 static trm_status run_all(app_context *app, const trm_planner *planner, const trm_model_options *model, trial *trials, int *count,
                           trm_error *err) {
     bool done = false;
@@ -107,7 +111,7 @@ static trm_status run_all(app_context *app, const trm_planner *planner, const tr
     for (int round = 1; round < ROUNDS; round++) {
         for (int i = 0; status == TRM_OK && i < *count; i++) {
             int index = round % 2 == 0 ? i : *count - 1 - i;
-            if (round == 1 || trials[index].measured == 0) {
+            if (round < TIMES || trials[index].measured == 0) {
                 status = run_trial(app, planner, model, index, &trials[index], &done, err);
             }
         }

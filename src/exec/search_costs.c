@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/memory.h"
+#include "base/order.h"
 #include "base/os.h"
 #ifdef TRIREME_ONEDNN
 #include "exec/onednn/rates.h"
@@ -176,7 +177,7 @@ static trm_status remember(trmi_costs *c, const char *key, const trmi_node_secon
     trmi_op_cost_entry *e = &c->entries[c->count];
     *e = (trmi_op_cost_entry){.key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
     e->look = c->look;
-    e->looks = 1;
+    e->seen[e->looks++] = *seconds;
     weigh(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
@@ -285,22 +286,32 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node, 
     return remember(c, key, &(trmi_node_seconds){time.forward, time.backward, time.factors}, roof, err);
 }
 
+/* Of two looks the mean: sums of lesser ones would be short. Of three the middle one: a host that takes a CPU away, or both ranks on one,
+ * spoils a whole look. */
+static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
+    double forward[TRMI_COSTS_LOOKS], backward[TRMI_COSTS_LOOKS], factors[TRMI_COSTS_LOOKS];
+    for (int i = 0; i < e->looks; i++) {
+        forward[i] = e->seen[i].forward;
+        backward[i] = e->seen[i].backward;
+        factors[i] = e->seen[i].factors;
+    }
+    return (trmi_node_seconds){trmi_median(forward, e->looks), trmi_median(backward, e->looks), trmi_median(factors, e->looks)};
+}
+
 /* What was measured in a bad moment is seldom measured in another one. */
 static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node, const trmi_strategy *s, trmi_op_cost_entry *e,
                              const trmi_node_seconds *roof, trm_error *err) {
-    trmi_probe_time time, before = {e->seconds.forward, e->seconds.backward, e->seconds.factors, 0};
+    trmi_probe_time time;
     trm_error own;
     trm_status status = trmi_probe_op(c->probe, space->nodes[node].op, &space->mesh, s->letters, &time, &own);
     e->look = c->look;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK ? (err != NULL ? err->status : TRM_PEER) : TRM_OK;
     }
-    double looks = ++e->looks, part = 1 / looks;
-    time = (trmi_probe_time){time.forward * part + before.forward * (1 - part), time.backward * part + before.backward * (1 - part),
-                             time.factors * part + before.factors * (1 - part), time.spread};
-    e->seconds = (trmi_node_seconds){time.forward, time.backward, time.factors};
+    e->seen[e->looks++] = (trmi_node_seconds){time.forward, time.backward, time.factors};
+    e->seconds = middle_of(e);
     weigh(e, roof);
-    keep(c, e->key, &time);
+    keep(c, e->key, &(trmi_probe_time){e->seconds.forward, e->seconds.backward, e->seconds.factors, time.spread});
     return TRM_OK;
 }
 
@@ -422,7 +433,7 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
         return TRM_OK;
     }
     trmi_op_cost_entry *known = find(c, key);
-    bool again = known != NULL && known->look < c->look && c->probe != NULL && known->seconds.forward >= 0;
+    bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS && c->probe != NULL && known->seconds.forward >= 0;
     trmi_space_roofline(space, n, choice->strategy[n], &roof);
     if (again) {
         TRMI_TRY(look_again(c, space, n, s, known, &roof, err));

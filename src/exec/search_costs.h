@@ -8,11 +8,14 @@
 #include "exec/probe.h"
 #include "plan/search.h"
 
+enum { TRMI_COSTS_LOOKS = 3 };
+
 typedef struct trmi_op_cost_entry {
     char *key;
     trmi_node_seconds seconds, ratio; /* on local shapes, measured; forward < 0: cannot be by itself. Over the roofline */
     double size;                      /* the roofline's forward seconds */
-    int look, looks; /* at the last one; how many, of which the seconds are the mean */
+    int look, looks;                  /* in which round it was last measured; how often, and what was seen: seconds are its median */
+    trmi_node_seconds seen[TRMI_COSTS_LOOKS];
 } trmi_op_cost_entry;
 typedef struct trmi_costs {
     trmi_arena arena;
@@ -23,7 +26,7 @@ typedef struct trmi_costs {
     double factor;        /* on all: ranks that share cores, speed of the other machine */
     double share;         /* on memory traffic of what was measured or guessed for one rank by itself; at least 1 */
     bool refresh;         /* what is kept is measured again */
-    int look;             /* how often everything is to be measured; what was measured less often is, and the mean counts */
+    int look;             /* round: what was last measured in an earlier one is measured again, up to TRMI_COSTS_LOOKS times */
     trmi_op_cost_entry *entries;
     int64_t count, capacity;
     int64_t measured, doubted; /* in this process; of these: again, because they looked wrong */

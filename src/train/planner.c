@@ -145,12 +145,12 @@ static trm_status list_others(trm_planner *p, trm_error *err) {
     return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->drive.others_count, err) : TRM_OK;
 }
 
-/* Other plans to try; what they use is measured too, and they are judged by it. As they will run twice, with time between, all that
- * was measured is measured a second time: a machine that others disturb is not the same for long. */
+/* Other plans to try; what they use is measured too, and they are judged by it. All that was measured is measured again in later rounds,
+ * with time between: a machine that others disturb is not the same for long. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
     int32_t news = 0;
-    for (int round = 0; round < 3 && p->options.others > 0; round++) {
-        p->costs.look = round > 0 && p->costs.refresh;
+    for (int round = 0; round <= TRMI_COSTS_LOOKS && p->options.others > 0; round++) { /* the last: what came late */
+        p->costs.look = p->costs.refresh ? round : 0;
         TRMI_TRY(list_others(p, err));
         if (p->costs.probe != NULL) {
             const trmi_found *found = &trmi_planner_best(p)->found;
