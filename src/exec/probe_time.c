@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SWEEP = 8 << 20, SWEEP_MAX = 512 << 20 };
+enum { SWEEP = 8 << 20, SWEEP_LEAST = 1 << 20, SWEEP_MAX = 512 << 20 }; /* bytes: what a step touches is not known; is little; is much */
 static const double patience = 0.4; /* seconds of samples of one thing that may be thrown away */
 
 double trmi_probe_clock(const trmi_probe *probe) {
@@ -32,7 +32,8 @@ void trmi_probe_close(trmi_probe *probe) {
 void trmi_probe_sweep(trmi_probe *probe, int64_t own_bytes, int part) {
     /* What is touched twice a step was last touched half a step ago. */
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
-    size_t bytes = others > SWEEP ? (size_t)others : SWEEP;
+    int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
+    size_t bytes = (size_t)(others > least ? others : least);
     size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0; /* kernels have tables, too */
     bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
     bool beyond = probe->limit > 0 && probe->block_bytes > rest;
