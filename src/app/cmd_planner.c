@@ -123,9 +123,10 @@ static trm_status tell(app_context *app, planning *p, trm_error *err) {
 static trm_status check_limit(const app_context *app, const trm_planner *planner, trm_error *err) {
     trm_planner_info info;
     trm_planner_describe(planner, &info);
-    return info.infeasible ? app_fail(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB",
-                                      (double)app->o.plan_memory / 1e9,
-                                      (info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes) / 1e9)
+    char limit[32], least[32];
+    return info.infeasible ? app_fail(err, TRM_NOMEM, "no plan fits %s a rank; the one of least memory takes %s",
+                                      app_bytes((double)app->o.plan_memory, limit, sizeof limit),
+                                      app_bytes(info.compiled_bytes > 0 ? info.compiled_bytes : info.memory_bytes, least, sizeof least))
                            : TRM_OK;
 }
 

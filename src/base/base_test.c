@@ -197,6 +197,18 @@ static void json_text_is_escaped_and_exact(void **state) {
     trmi_text_free(&text);
 }
 
+static void amounts_of_memory_have_units_and_three_digits(void **state) {
+    static const struct {
+        double bytes;
+        const char *text;
+    } amounts[] = {{0, "0 B"},       {1, "1 B"},           {999, "999 B"},    {999.5, "1.00 KB"}, {1500, "1.50 KB"},
+                   {9996, "10.0 KB"}, {27850000, "27.9 MB"}, {99.97e6, "100 MB"}, {2.118e9, "2.12 GB"}, {4e16, "40.0 PB"}};
+    char text[TRMI_BYTES_TEXT];
+    for (size_t i = 0; i < sizeof amounts / sizeof amounts[0]; i++) {
+        assert_string_equal(trmi_bytes_text(amounts[i].bytes, text), amounts[i].text);
+    }
+}
+
 static void arena_is_aligned_and_zeroed(void **state) {
     trmi_arena arena = {.chunk_bytes = 256};
     for (int i = 1; i < 100; i++) {
@@ -293,6 +305,7 @@ int main(void) {
         cmocka_unit_test(halves_round_trip),
         cmocka_unit_test(elements_of_every_type),
         cmocka_unit_test(json_text_is_escaped_and_exact),
+        cmocka_unit_test(amounts_of_memory_have_units_and_three_digits),
         cmocka_unit_test(arena_is_aligned_and_zeroed),
         cmocka_unit_test(replace_file_is_old_or_new),
         cmocka_unit_test(pipes_are_neither_replaced_nor_waited_for),

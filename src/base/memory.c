@@ -273,3 +273,14 @@ void trmi_text_free(trmi_text *text) {
     free(text->data);
     *text = (trmi_text){0};
 }
+
+const char *trmi_bytes_text(double bytes, char text[TRMI_BYTES_TEXT]) {
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    int u = 0;
+    while (bytes >= 999.5 && u < 5) {
+        bytes /= 1000;
+        u++;
+    }
+    snprintf(text, TRMI_BYTES_TEXT, "%.*f %s", u == 0 || bytes >= 99.95 ? 0 : bytes < 9.995 ? 2 : 1, bytes, units[u]);
+    return text;
+}

@@ -64,4 +64,8 @@ void trmi_text_json_string(trmi_text *text, const char *value);
 void trmi_text_json_number(trmi_text *text, double value);
 void trmi_text_free(trmi_text *text);
 
+/* "12.3 MB" in `text`, which is returned: amounts of memory in sentences and reports, in units of 1000. */
+enum { TRMI_BYTES_TEXT = 24 };
+const char *trmi_bytes_text(double bytes, char text[TRMI_BYTES_TEXT]);
+
 #endif

@@ -143,11 +143,10 @@ static trm_status take_memory(trm_exec *exec, const trm_exec_options *options, t
         needed += p->arena_bytes[a] * (each ? options->lanes : 1);
     }
     if (needed > present) {
-        return TRMI_FAIL(err, TRM_NOMEM,
-                         "the program needs %.2f GB (activations %.2f GB), this process may have %.2f GB; "
-                         "use a smaller batch or image",
-                         (double)needed / 1e9, (double)p->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e9,
-                         (double)present / 1e9);
+        char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT];
+        return TRMI_FAIL(err, TRM_NOMEM, "the program needs %s (activations %s), this process may have %s; use a smaller batch or image",
+                         trmi_bytes_text((double)needed, a), trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], b),
+                         trmi_bytes_text((double)present, c));
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {
         bool first = a == TRMI_ARENA_PARAM || a == TRMI_ARENA_CAST || a == TRMI_ARENA_JOINT; /* of rank 0 for all */

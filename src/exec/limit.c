@@ -46,9 +46,10 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph, con
 /* ---- one device ------------------------------------------------------------------------------------------------------- */
 
 static trm_status refuse(const trm_exec *exec, double least, trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %.3g GB; the one of least memory, with all made again that can be, takes %.3g GB: "
+    char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
+    return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %s; the one of least memory, with all made again that can be, takes %s: "
                      "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
-                     (double)exec->memory_bytes / 1e9, least / 1e9);
+                     trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
 
 /* The search counts what is kept; a program also has what lives for a moment: that is kept off the limit. */
@@ -125,10 +126,12 @@ trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
     }
     bool split = exec->parallel != NULL && exec->parallel->shard != NULL;
     int64_t bytes = trmi_limit_bytes(exec, p, split ? &exec->parallel->shard->plan->mesh : NULL);
+    char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT], c[TRMI_BYTES_TEXT], d[TRMI_BYTES_TEXT];
     return bytes <= exec->memory_bytes
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "a rank takes %.3g GB (parameters %.3g GB, activations %.3g GB), its limit is %.3g GB: "
+               : TRMI_FAIL(err, TRM_NOMEM, "a rank takes %s (parameters %s, activations %s), its limit is %s: "
                            "parallel_mode auto_parallel searches a plan within it; or a smaller batch, mixed precision, more ranks",
-                           (double)bytes / 1e9, (double)p->arena_bytes[TRMI_ARENA_PARAM] / 1e9,
-                           (double)p->arena_bytes[TRMI_ARENA_ACTIVATION] / 1e9, (double)exec->memory_bytes / 1e9);
+                           trmi_bytes_text((double)bytes, a), trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_PARAM], b),
+                           trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], c),
+                           trmi_bytes_text((double)exec->memory_bytes, d));
 }

@@ -157,8 +157,9 @@ static trm_status drive(searching *s, trm_error *err) {
     TRMI_TRY(trmi_drive_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
     TRMI_TRY(trmi_drive_search(d, err));
     if (d->memory_bytes > 0 && (trmi_drive_best(d)->found.infeasible || d->compiled_bytes > (double)d->memory_bytes)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB (trireme plan -n %d "
-                         "--memory shows it)", (double)d->memory_bytes / 1e9, d->compiled_bytes / 1e9, p->size);
+        char limit[TRMI_BYTES_TEXT], least[TRMI_BYTES_TEXT];
+        return TRMI_FAIL(err, TRM_NOMEM, "no plan fits %s a rank; the one of least memory takes %s (trireme plan -n %d --memory shows it)",
+                         trmi_bytes_text((double)d->memory_bytes, limit), trmi_bytes_text(d->compiled_bytes, least), p->size);
     }
     TRMI_TRY(trmi_drive_try(d, err));
     tell_trial(&d->trial);

@@ -54,8 +54,9 @@ trm_status trmi_search_plan(const trm_graph *graph, const trmi_auto_options *o, 
         }
     }
     if (status == TRM_OK && best == NULL) {
-        status = TRMI_FAIL(err, TRM_INVALID, "no plan fits %.3g GB a rank; the one of least memory takes %.3g GB: more ranks, a "
-                           "smaller batch or a higher limit", o->memory_bytes / 1e9, least / 1e9);
+        char limit[TRMI_BYTES_TEXT], takes[TRMI_BYTES_TEXT];
+        status = TRMI_FAIL(err, TRM_INVALID, "no plan fits %s a rank; the one of least memory takes %s: more ranks, a smaller batch or "
+                           "a higher limit", trmi_bytes_text(o->memory_bytes, limit), trmi_bytes_text(least, takes));
     }
     if (status != TRM_OK) {
         trmi_shard_plan_destroy(best);

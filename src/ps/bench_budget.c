@@ -157,8 +157,9 @@ trm_status trmi_bench_budget(const trm_ps_bench_options *options, const trmi_ben
     TRMI_TRY(most_rows(&t, options->table_bytes, shards, &rows, &forecast, err));
     int64_t budget =
         options->memory_bytes > 0 ? options->memory_bytes : forecast + forecast / 20 + (64 << 20);
-    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %.2f GB of memory forecast, budget %.2f GB",
-             (long long)rows, shards, (double)forecast * 1e-9, (double)budget * 1e-9);
+    char forecast_text[TRMI_BYTES_TEXT], budget_text[TRMI_BYTES_TEXT];
+    trmi_log(TRM_LOG_INFO, "ps", "%lld rows on %d shards: %s of memory forecast, budget %s", (long long)rows, shards,
+             trmi_bytes_text((double)forecast, forecast_text), trmi_bytes_text((double)budget, budget_text));
     trm_ps_server_options so = {
         .shards = shards, .memory_bytes = budget, .spill_folder = options->folder};
     trm_ps_server *server;

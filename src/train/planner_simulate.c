@@ -238,8 +238,9 @@ static void tell(simulation *s) {
     trm_planner_info info;
     trm_planner_describe(s->p, &info);
     trmi_text_printf(t, "ranks         %d, mesh %s, global batch %lld\n", (int)info.ranks, info.mesh, (long long)s->p->batch);
-    trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.4g samples/s; %.3f GB a rank\n", info.step_seconds * 1e3,
-                     info.lower_bound * 1e3, info.samples_per_second, info.memory_bytes / 1e9);
+    char memory[TRMI_BYTES_TEXT];
+    trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.4g samples/s; %s a rank\n", info.step_seconds * 1e3,
+                     info.lower_bound * 1e3, info.samples_per_second, trmi_bytes_text(info.memory_bytes, memory));
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "", "best plan there ms");

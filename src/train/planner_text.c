@@ -7,17 +7,6 @@
 
 /* ---- words -------------------------------------------------------------------------------------------------- */
 
-static const char *size_text(double bytes, char text[24]) {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    int u = 0;
-    while (bytes >= 999.5 && u < 5) {
-        bytes /= 1000;
-        u++;
-    }
-    snprintf(text, 24, "%.*f %s", u == 0 || bytes >= 100 ? 0 : bytes < 10 ? 2 : 1, bytes, units[u]);
-    return text;
-}
-
 static const char *time_text(double seconds, char text[24]) {
     const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
     double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
@@ -36,7 +25,7 @@ static void tell_limit(trmi_report *r) {
     char a[24], b[24];
     if (r->p->options.memory_bytes > 0 && !r->m->found.infeasible) {
         trmi_text_printf(&r->text, "limit         %s a rank, %s of it for what the search does not count; %s\n",
-                         size_text((double)r->p->options.memory_bytes, a), size_text(r->p->drive.beyond, b),
+                         trmi_bytes_text((double)r->p->options.memory_bytes, a), trmi_bytes_text(r->p->drive.beyond, b),
                          r->m->found.bound == TRMI_BOUND_FREE    ? "it does not bind"
                          : r->m->found.bound == TRMI_BOUND_EXACT ? "exact: every plan within it was compared, by lists of time and memory"
                                                                  : "the bound is Lagrange's");
@@ -74,7 +63,7 @@ static void tell_head(trmi_report *r) {
     trmi_planner_summary(r->m->space, &r->m->found.best.choice, plan, sizeof plan);
     if (info.infeasible) {
         trmi_text_printf(t, "NOTHING FITS  %s a rank: the plan of least memory follows\n",
-                         size_text((double)r->p->options.memory_bytes, a));
+                         trmi_bytes_text((double)r->p->options.memory_bytes, a));
     }
     trmi_text_printf(t, "ranks         %d, mesh %s (%d searched), global batch %lld\n", (int)info.ranks, info.mesh,
                      (int)info.meshes, (long long)r->p->batch);
@@ -84,10 +73,10 @@ static void tell_head(trmi_report *r) {
                      info.data_parallel_seconds / info.step_seconds);
     tell_trial(r);
     trmi_text_printf(t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
-                     size_text(m->bytes, a), size_text(m->weight_bytes, b), size_text(m->gradient_bytes, c),
-                     size_text(m->slot_bytes, d), size_text(m->kept_bytes, plan));
+                     trmi_bytes_text(m->bytes, a), trmi_bytes_text(m->weight_bytes, b), trmi_bytes_text(m->gradient_bytes, c),
+                     trmi_bytes_text(m->slot_bytes, d), trmi_bytes_text(m->kept_bytes, plan));
     if (info.compiled_bytes > 0) {
-        trmi_text_printf(t, "compiled      %s on rank 0: the whole program, by which its process grows\n", size_text(info.compiled_bytes, a));
+        trmi_text_printf(t, "compiled      %s on rank 0: the whole program, by which its process grows\n", trmi_bytes_text(info.compiled_bytes, a));
     }
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t, "proof         no plan of these meshes%s takes less than %s by these costs: gap %.3f %%; %d "
@@ -132,7 +121,7 @@ static void tell_time(trmi_report *r) {
     trmi_text_printf(&r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward", time_text(m->gradient, f), (int)m->buckets,
                      (int)m->messages, time_text(m->exposed, g));
     if (m->joint_bytes > 0) {
-        trmi_text_printf(&r->text, "; %s more are made by all ranks together, each its slice from all samples", size_text(m->joint_bytes, f));
+        trmi_text_printf(&r->text, "; %s more are made by all ranks together, each its slice from all samples", trmi_bytes_text(m->joint_bytes, f));
     }
     trmi_text_printf(&r->text, "\n");
 }
@@ -180,7 +169,7 @@ static void tell_traffic(trmi_report *r) {
     for (int32_t i = 0; i < r->traffic_count; i++) {
         const trmi_report_traffic *o = &r->traffic[i];
         trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s %12s  %s\n", trmi_report_axes(&r->m->mesh, o->axes, axes),
-                         trmi_move_name(o->move), (int)o->count, size_text(o->bytes, a), time_text(o->seconds, b),
+                         trmi_move_name(o->move), (int)o->count, trmi_bytes_text(o->bytes, a), time_text(o->seconds, b),
                          time_text(o->exposed, c), o->gradient ? "gradients" : "blocking");
     }
     if (r->traffic_count == 0) {
@@ -210,7 +199,7 @@ static void tell_others(trmi_report *r) {
     for (int32_t i = 0; i < f->baselines_count; i++) {
         const trmi_candidate *c = &f->baselines[i];
         trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", c->name, time_text(c->measure.step, a),
-                         c->measure.step / f->objective, size_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
+                         c->measure.step / f->objective, trmi_bytes_text(c->measure.bytes, b), c->fits ? "" : "  does not fit");
     }
     for (int32_t i = 0; i < r->p->drive.meshes_count; i++) {
         char mesh[48], name[80];
@@ -218,7 +207,7 @@ static void tell_others(trmi_report *r) {
         if (i != r->p->drive.best) {
             snprintf(name, sizeof name, "best on mesh %s", trmi_mesh_text(&r->p->drive.meshes[i].mesh, mesh, sizeof mesh));
             trmi_text_printf(&r->text, "%-36s %12s %7.2fx %10s%s\n", name, time_text(o->objective, a), o->objective / f->objective,
-                             size_text(o->best.measure.bytes, b), o->infeasible ? "  does not fit" : "");
+                             trmi_bytes_text(o->best.measure.bytes, b), o->infeasible ? "  does not fit" : "");
         }
     }
     if (f->frontier_count > 1) {
@@ -227,7 +216,7 @@ static void tell_others(trmi_report *r) {
     for (int32_t i = 0; i < f->frontier_count && f->frontier_count > 1; i++) {
         const trmi_candidate *c = &f->frontier[i];
         trmi_planner_summary(r->m->space, &c->choice, plan, sizeof plan);
-        trmi_text_printf(&r->text, "%12s %12s  %s\n", size_text(c->measure.bytes, a), time_text(c->measure.step, b), plan);
+        trmi_text_printf(&r->text, "%12s %12s  %s\n", trmi_bytes_text(c->measure.bytes, a), time_text(c->measure.step, b), plan);
     }
 }
 
@@ -279,7 +268,7 @@ static void tell_way_out(trmi_report *r) {
     if (w->ranks > 0) {
         trmi_text_printf(t, "%d ranks, %.4g samples/s; ", (int)w->ranks, (double)r->p->batch / w->ranks_step);
     }
-    trmi_text_printf(t, "a limit of %s\n", size_text(needed, a));
+    trmi_text_printf(t, "a limit of %s\n", trmi_bytes_text(needed, a));
 }
 
 /* Operators that hold most memory; what helps. */
@@ -309,8 +298,8 @@ static void tell_infeasible(trmi_report *r) {
         done[most] = true;
         const trmi_space_class *k = trmi_space_class_of(s, most);
         trmi_text_printf(&r->text, "  %-36s %s kept for backward, %s parameters and state\n", trmi_space_op(s, most)->name,
-                         size_text(held(k, c, most), a),
-                         size_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
+                         trmi_bytes_text(held(k, c, most), a),
+                         trmi_bytes_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
     }
     trmi_free(done);
     tell_way_out(r);
