@@ -23,6 +23,14 @@ hybrid="--batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc2 --ou
 expect 2 "in hybrid_parallel" train mlp $data $recipe --batch-size 8 -n 2 --output own --resume
 expect 2 "each of 2 ranks had parameters of its own" train mlp $data $recipe --batch-size 4 -n 4 --parallel-mode hybrid_parallel --layerwise fc2 --output own --resume
 expect 2 "no parameter has this name" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode hybrid_parallel --layerwise fc9
+# ---- what does not go with the mode is refused before ranks are started
+rm -rf device0
+expect 2 "--layerwise: layerwise_parameters is for parallel_mode hybrid_parallel; the mode is data_parallel" train mlp $data $recipe --batch-size 8 -n 2 --layerwise fc2
+expect 2 "--mesh is for --parallel-mode semi_auto_parallel and auto_parallel; the mode is data_parallel" train mlp $data $recipe --batch-size 8 -n 2 --mesh 2
+expect 2 "--mesh is for --parallel-mode" bench train mlp --batch-size 8 -n 2 --mesh 2
+expect 2 "all_reduce_fusion_config and comm_fusion both" train mlp $data $recipe --batch-size 8 -n 2 --bucket 4 --context all_reduce_fusion_config=3,
+expect 2 "cheapest route" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode semi_auto_parallel --context enable_alltoall=false
+[ ! -e device0 ] || fail "ranks were started with options that do not go together"
 expect 2 "device_num is 4, but the job has 2 ranks" train mlp --data synth --synth-train 64 --batch-size 8 --epochs 1 -n 2 --context device_num=4
 expect 2 "nearest is gradients_mean" train mlp --data synth --context gradient_mean=true
 expect 2 "are the same option" train mlp --data synth --reduce sum --context mirror_mean=true

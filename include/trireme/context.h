@@ -44,13 +44,17 @@ TRM_API bool trm_context_is_set(const trm_context *context, const char *name);
 /* Every option at its default again. */
 TRM_API void trm_context_reset(trm_context *context);
 
+/* Holds the options against each other, before there are ranks: what trm_context_resolve would refuse whatever ranks come.
+ *   error  INVALID, UNSUPPORTED: as there */
+TRM_API TRM_MUST_USE trm_status trm_context_check(const trm_context *context, trm_error *err);
+
 /* Holds the options against each other and against the ranks there are, and says them in the words of
  * trireme/exec.h. trm_model_create does this for a model.
  *   in     comm  NULL: one rank
  *   out    *parallel  lists in it belong to the context, until it is set, reset or destroyed;
  *                     stand_alone: comm is NULL in it; *accumulate: grad_accumulation_step
  *   error  INVALID (options that exclude each other, another number of ranks than device_num, an option
- *          of another parallel_mode) */
+ *          of another parallel_mode), UNSUPPORTED (a value that the mode does not carry out) */
 TRM_API TRM_MUST_USE trm_status trm_context_resolve(trm_context *context, trm_comm *comm,
                                                     trm_parallel_options *parallel,
                                                     int32_t *accumulate, trm_error *err);

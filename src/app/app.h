@@ -205,6 +205,10 @@ TRM_MUST_USE trm_status app_click_recall(app_context *app, const char *descripti
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
 /* What an option of it is; only for names that there are. */
 const char *app_holds(const app_context *app, const char *option);
+/* --plan and --mesh are for the modes that split; after app_set_context. */
+TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error *err);
+/* Do flags and --context go with each other and with the parallel mode, whatever ranks come? INVALID, UNSUPPORTED. */
+TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 
 /* ---- files (files.c) ---------------------------------------------------------------------------------- */
 
@@ -295,7 +299,7 @@ int app_script(int argc, char **argv, char ***out);
 int app_tell_dry_run(const app_context *app, const char *left_out);
 /* The same once the model, its options and its batches were found to be possible; otherwise tells why not. */
 int app_dry_run_model(app_context *app, const char *left_out);
-/* Before processes are started: is there such a model? On a dry run, when none will say it: the checkpoint, the data and the
+/* Before processes are started: is there such a model, and do flags and context go with the parallel mode? On a dry run, when none will say it: the checkpoint, the data and the
  * model's options, too. */
 TRM_MUST_USE trm_status app_check_job(app_context *app, trm_error *err);
 

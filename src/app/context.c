@@ -118,4 +118,34 @@ trm_status app_set_context(app_context *app, trm_error *err) {
     return status;
 }
 
+trm_status app_check_split_flags(const app_context *app, trm_error *err) {
+    const char *mode = app_holds(app, "parallel_mode");
+    bool splits = strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
+    return splits || (app->o.split_plan == NULL && app->o.split_mesh == NULL)
+               ? TRM_OK
+               : app_fail(err, TRM_INVALID, "--%s is for --parallel-mode semi_auto_parallel and auto_parallel; the mode is %s",
+                          app->o.split_plan != NULL ? "plan" : "mesh", mode);
+}
+
+/* The library names options; who gave one as a flag is told the flag, too. */
+static trm_status name_flag(const app_context *app, trm_status status, const trm_error *why, trm_error *err) {
+    for (size_t i = 0; i < sizeof translations / sizeof translations[0]; i++) {
+        const translation *t = &translations[i];
+        if (app_given(&app->parsed, t->flag) && strncmp(why->message, t->option, strlen(t->option)) == 0) {
+            return app_fail(err, status, "--%s: %.200s", t->flag, why->message);
+        }
+    }
+    *err = *why;
+    return status;
+}
+
+trm_status app_check_modes(app_context *app, trm_error *err) {
+    trm_error why;
+    trm_status status = app_set_context(app, err);
+    if (status == TRM_OK && (status = trm_context_check(app->context, &why)) != TRM_OK) {
+        return name_flag(app, status, &why, err);
+    }
+    return status == TRM_OK ? app_check_split_flags(app, err) : status;
+}
+
 const char *app_holds(const app_context *app, const char *option) { return trm_context_get(app->context, option); }

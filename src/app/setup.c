@@ -167,8 +167,8 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
             return status;
         }
     }
-    if (!splits && app_rank_count(app) > 1 && (o->split_plan != NULL || o->split_mesh != NULL)) {
-        return app_fail(err, TRM_INVALID, "--plan and --mesh are for --parallel-mode semi_auto_parallel and auto_parallel");
+    if (app_rank_count(app) > 1 && (status = app_check_split_flags(app, err)) != TRM_OK) { /* alone they are idle, and told */
+        return status;
     }
     if (o->click.preset != NULL && strcmp(name, "widedeep") != 0) {
         return app_fail(err, TRM_INVALID, "--preset peer is of widedeep");

@@ -192,6 +192,12 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
     return TRM_OK;
 }
 
+trm_status trm_context_check(const trm_context *c, trm_error *err) {
+    TRMI_TRY(check_modes(c, err));
+    TRMI_TRY(check_pairs(c, err));
+    return check_split(c, err);
+}
+
 static trm_status check_ranks(trm_context *c, trm_comm *comm, trm_error *err) {
     int32_t here[2] = {comm != NULL ? trm_comm_size(comm) : 1, comm != NULL ? trm_comm_rank(comm) : 0};
     static const trmi_context_id ids[2] = {TRMI_CONTEXT_DEVICE_NUM, TRMI_CONTEXT_GLOBAL_RANK};
@@ -297,9 +303,7 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                int32_t *accumulate, trm_error *err) {
     int mode = mode_of(c);
     comm = mode == TRMI_STAND_ALONE ? NULL : comm;
-    TRMI_TRY(check_modes(c, err));
-    TRMI_TRY(check_pairs(c, err));
-    TRMI_TRY(check_split(c, err));
+    TRMI_TRY(trm_context_check(c, err));
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
