@@ -136,6 +136,8 @@ expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output 
 
 # ---- too little memory: a sentence with numbers, before it is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
+expect 4 "no plan fits 1 B; the one of least memory" train mlp --data synth --memory 1
+expect 4 "no plan fits 2.00 MB a rank" plan mlp -n 2 --links guess --no-measure --memory 2MB
 
 # ---- wherever memory ends: 4 and one line, no crash in a library below (127: the program's libraries did not fit)
 if ! sanitized; then
@@ -217,6 +219,19 @@ expect 0 "plan: mesh 2x2 (4 ranks), made for graph 0123456789abcdef; 2 operators
 json inspect "$work/plan.txt"
 sed -i 's/^op relu0/opp relu0/' "$work/plan.txt"
 expect 3 "plan.txt" inspect "$work/plan.txt"
+# a damaged rank table is a bad file to inspect, and wrong configuration to a job (cluster check)
+"$trireme" cluster make --hosts 127.0.0.1:2 --output "$work/table.json" || fail "cluster make"
+expect 0 "2 ranks" inspect "$work/table.json"
+"$trireme" cluster check "$work/table.json" 2>&1 | grep warning && fail "our own table is warned about"
+sed 's/"cpu"/"950"/' "$work/table.json" > "$work/odd.json"
+[ "$("$trireme" cluster check "$work/odd.json" 2>&1 | grep -c 'warning: .*chip_info is "950"')" = 1 ] || fail "an odd table is to be warned about once"
+sed 's/completed/initializing/' "$work/table.json" > "$work/early.json" && head -c 300 "$work/table.json" > "$work/cut.json"
+for table in early cut; do
+    expect 3 "$table.json" inspect "$work/$table.json"
+    expect 2 "$table.json" cluster check "$work/$table.json"
+done
+echo '{"version":"2.0","rank_count":1,"rank_list":[{"rank_id":0,"local_id":0,"device_id":0,"level_list":[{"net_layer":0,"net_instance_id":"az0"}]}]}' > "$work/v2.json"
+expect 0 "2.0" inspect "$work/v2.json"
 json bench train lenet --batch-size 2 --repeats 3
 python3 - "$work/out" << 'END' || fail "bench train: fields"
 import json, sys

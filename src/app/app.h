@@ -274,8 +274,9 @@ TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions
 
 /* ---- rank tables (cmd_cluster.c) ----------------------------------------------------------------------- */
 
-/* Prints what is in a rank table, with its warnings. Returns the exit code. */
-int app_tell_rank_table(app_context *app, const char *path);
+/* Prints what is in a rank table, warnings among it; one that is damaged or not finished is reported as `wrong`: configuration
+ * (TRM_INVALID) or a bad file (TRM_CORRUPT). Returns the exit code. */
+int app_tell_rank_table(app_context *app, const char *path, trm_status wrong);
 
 /* ---- tables of a job (table_flag.c) ------------------------------------------------------------------- */
 

@@ -33,9 +33,6 @@ static int tell_cluster(app_context *app) {
     if (status != TRM_OK) {
         return app_report(&err);
     }
-    for (int32_t i = 0; i < trm_cluster_warning_count(cluster); i++) {
-        app_warn("%s", trm_cluster_warning(cluster, i));
-    }
     status = trm_cluster_text(cluster, app->o.json, &text, &err);
     trm_cluster_destroy(cluster);
     return tell(text, status, &err);
@@ -44,19 +41,17 @@ static int tell_cluster(app_context *app) {
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
 int app_run_cluster_check(app_context *app) {
-    return app->parsed.arguments_count == 0 ? tell_cluster(app) : app_tell_rank_table(app, app->parsed.arguments[0]);
+    return app->parsed.arguments_count == 0 ? tell_cluster(app) : app_tell_rank_table(app, app->parsed.arguments[0], TRM_INVALID);
 }
 
-int app_tell_rank_table(app_context *app, const char *path) {
+int app_tell_rank_table(app_context *app, const char *path, trm_status wrong) {
     trm_error err;
     trm_rank_table *table;
     char *text = NULL;
     trm_status status = trm_rank_table_read(path, &table, &err);
     if (status != TRM_OK) {
+        err.status = status == TRM_INVALID || status == TRM_PENDING ? wrong : status;
         return app_report(&err);
-    }
-    for (int32_t i = 0; i < trm_rank_table_warning_count(table); i++) {
-        app_warn("%s", trm_rank_table_warning(table, i));
     }
     status = trm_rank_table_text(table, app->o.json, &text, &err);
     trm_rank_table_destroy(table);

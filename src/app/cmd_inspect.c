@@ -79,8 +79,8 @@ static bool table_folder(const char *path, char *folder, size_t size) {
 
 /* A JSON file whose beginning has one of the keys that only rank tables have. */
 static bool is_rank_table(const char *path) {
-    static const char *const keys[] = {"\"server_list\"", "\"server_count\"", "\"group_list\"",
-                                       "\"server_num\"", "\"super_pod_list\""};
+    static const char *const keys[] = {"\"server_list\"", "\"server_count\"", "\"group_list\"", "\"server_num\"",
+                                       "\"super_pod_list\"", "\"rank_list\"", "\"rank_count\""};
     static char begin[8192];
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -104,7 +104,7 @@ int app_run_inspect(app_context *app) {
     struct stat info;
     bool regular = stat(path, &info) == 0 && S_ISREG(info.st_mode); /* a pipe would be waited for */
     if (regular && is_rank_table(path)) {
-        return app_tell_rank_table(app, path);
+        return app_tell_rank_table(app, path, TRM_CORRUPT);
     }
     if (regular && begins_with(path, "trireme-plan ")) {
         return tell_plan(path);

@@ -61,7 +61,7 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     }
     TRMI_TRY(trmi_cjson_string(&top, root, "chip_info", false, &chip, err));
     table->chip_910 = chip != NULL && strcmp(chip, "910") == 0;
-    if (chip != NULL && !table->chip_910) {
+    if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) { /* cpu: made by trireme cluster make, not for Ascend */
         trmi_table_warn(table, "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
                         trmi_printable(chip, part, sizeof part));
     }
