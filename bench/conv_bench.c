@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ int main(int argc, char **argv) {
     cpu_threads = argc > 7 && strcmp(argv[7], "cpu") == 0 ? threads : 0;
     trm_error err;
     trmi_backend *backend;
+    omp_set_num_threads(threads); /* as exec_run.c: kernels take what OpenMP gives, whatever OMP_NUM_THREADS says */
     if (repeats > REPEATS || trmi_backend_onednn(threads, NULL, &backend, &err) != TRM_OK) {
         return 1;
     }

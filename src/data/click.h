@@ -35,8 +35,6 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field);
 
 /* Looks up a hash: 0 if unknown. */
 int64_t trmi_vocabulary_id(const trm_vocabulary *vocabulary, int32_t field, uint64_t hash);
-/* Rows of the fields before this one. */
-int64_t trmi_vocabulary_base(const trm_vocabulary *vocabulary, int32_t field);
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *vocabulary);
 /* Counting while a vocabulary is built. */
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,

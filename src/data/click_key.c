@@ -10,6 +10,23 @@
 
 enum { FIELDS_MAX = 1 << 16, FILE_BYTES_MAX = 1 << 30 };
 
+typedef struct word {
+    uint64_t hash;
+    int64_t count, id; /* id 0 until numbered, or when too rare */
+    int32_t field;
+} word;
+
+struct trm_vocabulary {
+    int32_t fields;
+    uint64_t seed;
+    int64_t *rows; /* by field */
+    int64_t *base;
+    word *words; /* in order of appearance */
+    int64_t word_count, word_capacity;
+    int64_t *slots; /* 1 + index into words; 0 = free */
+    int64_t slot_count; /* a power of two */
+};
+
 uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t bytes) {
     uint64_t hash = trmi_mix(seed, (uint64_t)field);
     const uint8_t *at = text;
@@ -31,12 +48,14 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
 
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
+/* Rows of the fields before this one. */
+static int64_t rows_before(const trm_vocabulary *v, int32_t field) { return field < v->fields ? v->base[field] : 0; }
+
 static int64_t bounded(const trmi_keyer *keyer, int32_t field, int64_t id) {
     if (!keyer->shared) {
         return id;
     }
-    return id + (keyer->vocabulary != NULL ? trmi_vocabulary_base(keyer->vocabulary, field)
-                                           : field * keyer->buckets);
+    return id + (keyer->vocabulary != NULL ? rows_before(keyer->vocabulary, field) : field * keyer->buckets);
 }
 
 int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
@@ -76,23 +95,6 @@ int64_t trmi_key_of_number(const trmi_keyer *keyer, int32_t field, int64_t numbe
 }
 
 /* ---- vocabularies ------------------------------------------------------------------------------- */
-
-typedef struct word {
-    uint64_t hash;
-    int64_t count, id; /* id 0 until numbered, or when too rare */
-    int32_t field;
-} word;
-
-struct trm_vocabulary {
-    int32_t fields;
-    uint64_t seed;
-    int64_t *rows; /* by field */
-    int64_t *base;
-    word *words; /* in order of appearance */
-    int64_t word_count, word_capacity;
-    int64_t *slots; /* 1 + index into words; 0 = free */
-    int64_t slot_count; /* a power of two */
-};
 
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err) {
@@ -199,10 +201,6 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
 int64_t trmi_vocabulary_id(const trm_vocabulary *v, int32_t field, uint64_t hash) {
     int64_t slot = field < v->fields ? *slot_of(v, field, hash) : 0;
     return slot == 0 ? 0 : v->words[slot - 1].id;
-}
-
-int64_t trmi_vocabulary_base(const trm_vocabulary *v, int32_t field) {
-    return field < v->fields ? v->base[field] : 0;
 }
 
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *v) { return v->seed; }

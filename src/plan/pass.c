@@ -91,7 +91,7 @@ trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err) {
     return TRM_OK;
 }
 
-void trmi_roots_map(trmi_roots *roots, const int32_t *map) {
+static void map_roots(trmi_roots *roots, const int32_t *map) {
     roots->loss = map[roots->loss];
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         roots->outputs[i] = map[roots->outputs[i]];
@@ -110,7 +110,7 @@ trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *o
         status = function(&pass, options, roots, err);
     }
     if (status == TRM_OK && pass.to->first_error.status == TRM_OK) {
-        trmi_roots_map(roots, pass.map);
+        map_roots(roots, pass.map);
     }
     if (status != TRM_OK) {
         free(pass.map);

@@ -36,7 +36,6 @@ typedef struct trmi_roots {
     uint32_t *grad_axes; /* of a graph split over ranks: mesh axes over which they are still to be summed */
     int32_t params_count;
 } trmi_roots;
-void trmi_roots_map(trmi_roots *roots, const int32_t *map);
 
 /* A rewriting pass: replaces *graph by the rewritten one and renumbers the roots. */
 typedef trm_status (*trmi_pass_function)(trmi_pass *pass, const trmi_plan_options *options,

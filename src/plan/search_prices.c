@@ -140,7 +140,7 @@ static double received(const filling *f, const uint32_t *before, const uint32_t 
 
 /* ---- single moves --------------------------------------------------------------------------------------- */
 
-/* Axes that must talk: as trmi_spread_talk for cuts in mesh order. */
+/* Axes that must talk: as talk_of of plan/shard_route.c for cuts in mesh order. */
 static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < f->t->shape.rank; d++) {

@@ -37,7 +37,8 @@ static bool letters_of_spread(trmi_sharder *s, const trmi_op *op, const trmi_spr
     return trmi_shard_strategy(s->from, op, s->mesh, letters, &strategy);
 }
 
-void trmi_shard_decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
+/* How a leaf lies: its first reader decides. */
+static void decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted) {
     trmi_shard_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
     trmi_spread spread = without_partials(*wanted);
@@ -50,7 +51,7 @@ void trmi_shard_decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted
         }
         memcpy(s->letters[op - s->from->ops], letters, sizeof letters);
         if (s->values[op->inputs[0]].lazy) {
-            trmi_shard_decide(s, op->inputs[0], &spread);
+            decide(s, op->inputs[0], &spread);
         }
     }
     const trmi_shard_store *store = op->kind != TRMI_OP_CAST ? trmi_shard_plan_stored(s->plan, op->name) : NULL;
@@ -222,7 +223,7 @@ static trm_status choose_one(trmi_sharder *s, const trmi_op *op, trm_error *err)
             continue;
         }
         if (s->values[op->inputs[i]].lazy) {
-            trmi_shard_decide(s, op->inputs[i], &strategy.inputs[i]);
+            decide(s, op->inputs[i], &strategy.inputs[i]);
         }
         TRMI_TRY(trmi_shard_bring(s, op->inputs[i], &strategy.inputs[i], NULL, &local, err));
     }
@@ -250,7 +251,7 @@ trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err) {
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         const trmi_op *op = &s->from->ops[i];
         if (op->outputs_count > 0 && s->values[op->outputs[0]].lazy) {
-            trmi_shard_decide(s, op->outputs[0], &(trmi_spread){{0}, {0}});
+            decide(s, op->outputs[0], &(trmi_spread){{0}, {0}});
         }
     }
     return TRM_OK;

@@ -54,8 +54,8 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
 
 /* ---- single moves ---------------------------------------------------------------------------------------- */
 
-uint32_t trmi_spread_talk(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
-                          const trmi_spread *to) {
+/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local copy. */
+static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from, const trmi_spread *to) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t a[TRMI_MESH_AXES], b[TRMI_MESH_AXES], same = 0;
@@ -90,7 +90,7 @@ static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t el
 trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, const trm_shape *shape,
                              int64_t element, const trmi_spread *from, const trmi_spread *to,
                              trmi_route_step *out) {
-    uint32_t mask = trmi_spread_talk(mesh, shape, from, to);
+    uint32_t mask = talk_of(mesh, shape, from, to);
     double full = (double)trmi_spread_most(mesh, shape, to) * (double)element;
     *out = (trmi_route_step){.axes = mask, .to = *to, .bytes = full};
     if (mask == 0) {

@@ -48,8 +48,6 @@ typedef struct trmi_sharder {
 
 /* shard_choose.c: fills letters, stored, warnings. */
 trm_status trmi_shard_choose(trmi_sharder *s, trm_error *err);
-/* Marks leaves of the first walk: first reader decides. */
-void trmi_shard_decide(trmi_sharder *s, int32_t value, const trmi_spread *wanted);
 /* The best source among the versions for `to`, -1 = none; *seconds of its route. */
 int32_t trmi_shard_source(trmi_sharder *s, int32_t value, const trmi_spread *to, double *seconds);
 /* shard_bring.c: makes sure that the value exists as `to`; the local value (0 in the first walk). */

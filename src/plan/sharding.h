@@ -163,8 +163,6 @@ trm_status trmi_route_find(trmi_router *router, const trm_shape *shape, trm_dtyp
 double trmi_route_seconds(trmi_router *router, const trm_shape *shape, trm_dtype dtype,
                           const trmi_spread *from, const trmi_spread *to);
 
-/* Axes whose groups must talk to turn one spread into another (no partials change); 0: a local copy. */
-uint32_t trmi_spread_talk(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from, const trmi_spread *to);
 /* The one move that exchanges boxes directly. Partials must be the same on both sides. */
 trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices, const trm_shape *shape,
                              int64_t element_bytes, const trmi_spread *from, const trmi_spread *to,

@@ -67,7 +67,8 @@ int32_t trmi_work_slot(const trmi_work *w, int32_t a, int32_t b) {
     return -1;
 }
 
-int32_t trmi_work_table(const trmi_work *w, int32_t slot, int32_t row) {
+/* The slot's table with `row` as rows; -1 = no memory. */
+static int32_t table_of(const trmi_work *w, int32_t slot, int32_t row) {
     const trmi_slot *s = &w->slots[slot];
     return s->a == row ? s->table : trmi_tables_make(w->tables, TRMI_TABLE_TRANSPOSE, s->table, 0, 0);
 }
@@ -158,7 +159,7 @@ static trm_status eliminate_one(trmi_work *w, int32_t node, trmi_reduced *step, 
     step->near_count = 1;
     step->slot[0] = w->near[node][0];
     step->near[0] = trmi_slot_other(&w->slots[step->slot[0]], node);
-    step->table[0] = trmi_work_table(w, step->slot[0], step->near[0]);
+    step->table[0] = table_of(w, step->slot[0], step->near[0]);
     if (step->table[0] < 0) {
         return no_memory(err);
     }
@@ -182,8 +183,8 @@ static trm_status eliminate_two(trmi_work *w, int32_t node, trmi_reduced *step, 
         step->near[1] = near;
         step->slot[1] = slot;
     }
-    step->table[0] = trmi_work_table(w, step->slot[0], step->near[0]);
-    step->table[1] = trmi_work_table(w, step->slot[1], node);
+    step->table[0] = table_of(w, step->slot[0], step->near[0]);
+    step->table[1] = table_of(w, step->slot[1], node);
     if (step->table[0] < 0 || step->table[1] < 0) {
         return no_memory(err);
     }
@@ -253,7 +254,7 @@ trm_status trmi_work_reduce(trmi_work *w, int32_t most, trm_error *err) {
 trm_status trmi_work_fix(trmi_work *w, int32_t node, int32_t state, trm_error *err) {
     while (w->near_count[node] > 0) {
         int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
-        int32_t table = trmi_work_table(w, slot, node);
+        int32_t table = table_of(w, slot, node);
         int32_t sum = table < 0 ? -1
                                 : trmi_tables_make(w->tables, TRMI_TABLE_ROW, table, state, w->unary[other]);
         if (sum < 0) {

@@ -61,8 +61,6 @@ double trmi_work_constant(const trmi_work *work);
 /* The slot's other node, and the slot of two nodes (-1 = none). */
 static inline int32_t trmi_slot_other(const trmi_slot *slot, int32_t node) { return slot->a == node ? slot->b : slot->a; }
 int32_t trmi_work_slot(const trmi_work *work, int32_t a, int32_t b);
-/* The slot's table with `row` as rows; -1 = no memory. */
-int32_t trmi_work_table(const trmi_work *work, int32_t slot, int32_t row);
 
 /* solve_core.c: the live nodes of a reduced graph by tables over many neighbours.
  * *width: most neighbours. UNSUPPORTED: a table would exceed `limit`; nothing is changed then. */

@@ -26,14 +26,14 @@ bool trmi_json_peek(trmi_json *json, char c) {
     return json->at < json->bytes && json->text[json->at] == c;
 }
 
-bool trmi_json_accept(trmi_json *json, char c) {
+static bool accept_letter(trmi_json *json, char c) {
     bool next = trmi_json_peek(json, c);
     json->at += next ? 1 : 0;
     return next;
 }
 
 bool trmi_json_take(trmi_json *json, char c) {
-    if (trmi_json_accept(json, c)) {
+    if (accept_letter(json, c)) {
         return true;
     }
     switch (c) {
@@ -135,7 +135,7 @@ static bool take_escape(trmi_json *json) { /* the cursor is behind the backslash
 }
 
 const char *trmi_json_string(trmi_json *json) {
-    if (!trmi_json_accept(json, '"')) {
+    if (!accept_letter(json, '"')) {
         trmi_json_fault(json, "a string expected");
         return NULL;
     }

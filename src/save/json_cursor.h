@@ -20,8 +20,6 @@ bool trmi_json_fault(trmi_json *json, const char *fault);
 bool trmi_json_peek(trmi_json *json, char c);
 /* Takes `c`, or faults. */
 bool trmi_json_take(trmi_json *json, char c);
-/* Takes `c` if it is next. */
-bool trmi_json_accept(trmi_json *json, char c);
 /* A string, unescaped and terminated; valid UTF-8 without NUL. NULL after a fault. */
 const char *trmi_json_string(trmi_json *json);
 /* An integer 0 ... 2^63-1 without sign, fraction or exponent. */

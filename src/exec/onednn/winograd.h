@@ -29,12 +29,9 @@ typedef struct trmi_winograd_order {
 
 /* 3x3, stride 1, dense, channels last, one group, channels in multiples of 16. */
 bool trmi_winograd_can(const trmi_conv_problem *p);
-/* Has a tile of r outputs this point, in one dimension? (winograd_isa.h) */
-bool trmi_winograd_has(int r, int64_t point);
 /* Those xi that tiles of size x size outputs have; returns their number. */
 int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]);
-/* Flops of the products; and of the products, `gain` of which take the time of one, and all transforms. */
-double trmi_winograd_work(const trmi_conv_problem *p, int size);
+/* Flops of the products, `gain` of which take the time of one, and all transforms. */
 double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain);
 double trmi_winograd_float_work(const trmi_conv_problem *p); /* of tiles of 4 in float32 */
 /* A guess: products at `rate` flops/s, `transform` steps a tile's channel, transformed weights of so many bytes an element. */

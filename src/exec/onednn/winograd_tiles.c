@@ -78,12 +78,13 @@ trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t 
     return order;
 }
 
-bool trmi_winograd_has(int r, int64_t point) { return point == 5 || point <= r; }
+/* Has a tile of r outputs this point, in one dimension? (winograd_isa.h) */
+static bool has_point(int r, int64_t point) { return point == 5 || point <= r; }
 
 int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]) {
     int32_t count = 0;
     for (int32_t i = 0; i < TRMI_WINO_XI; i++) {
-        if (trmi_winograd_has(size, i / 6) && trmi_winograd_has(size, i % 6)) {
+        if (has_point(size, i / 6) && has_point(size, i % 6)) {
             xi[count++] = i;
         }
     }
@@ -92,7 +93,7 @@ int32_t trmi_winograd_points(int size, int32_t xi[TRMI_WINO_XI]) {
 
 void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order *order, int64_t xi,
                         int64_t *begin, int64_t *end) {
-    bool lower = trmi_winograd_has(t->edge_y, xi / 6), right = trmi_winograd_has(t->edge_x, xi % 6);
+    bool lower = has_point(t->edge_y, xi / 6), right = has_point(t->edge_x, xi % 6);
     *begin = order->begin[lower ? TRMI_WINO_LOWER : TRMI_WINO_INSIDE];
     *end = order->begin[!right ? TRMI_WINO_RIGHT : lower ? TRMI_WINO_CLASSES : TRMI_WINO_CORNER];
 }
@@ -170,7 +171,8 @@ void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *out
     }
 }
 
-double trmi_winograd_work(const trmi_conv_problem *p, int size) {
+/* Flops of the products. */
+static double product_flops(const trmi_conv_problem *p, int size) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p, size);
     double y = (double)((t.rows - 1) * (size + 2) + t.edge_y + 2), x = (double)((t.columns - 1) * (size + 2) + t.edge_x + 2);
@@ -199,7 +201,7 @@ double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain)
         double out = weights ? flops_of(gradient_flops, ry, rx, rx, ry + 2) : flops_of(output_flops, ry, rx, rx + 2, ry);
         flops += tiles * (in * (double)t.in_c + out * (double)t.out_c);
     }
-    return trmi_winograd_work(p, size) / gain + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
+    return product_flops(p, size) / gain + flops + (double)p->c * (double)p->o * WEIGHTS_FLOPS;
 }
 
 double trmi_winograd_float_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
@@ -208,7 +210,7 @@ double trmi_winograd_seconds(const trmi_conv_problem *p, int size, size_t bytes,
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p, size);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count, points = (double)((size + 2) * (size + 2));
-    double products = trmi_winograd_work(p, size) / rate;
+    double products = product_flops(p, size) / rate;
     double transforms = tiles * (c + o) * transform / 3e9 + c * o * points * (double)bytes * 2 / 8e9;
     return (products + transforms) / threads + 15e-6;
 }
