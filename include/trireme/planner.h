@@ -32,6 +32,7 @@ typedef struct trm_planner_options {
     int64_t memory_bytes; /* a rank; 0 = any */
     const char *links;    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks
                              that share this machine */
+    bool guess_links;     /* those guesses even if there is a communicator */
     const char *plan;     /* text of a plan file of this graph: compared as "the given plan", its pins are kept */
     bool full_batch;      /* the model's data is the batch of all ranks, not of one */
     bool no_measure;      /* operators by the machine's measured rates only */
@@ -47,12 +48,14 @@ typedef struct trm_planner_options {
     double trial_seconds;
     bool refresh;           /* measure again what is kept in the cache directory */
     int32_t others;         /* so many more plans for trm_planner_plan, apart in predicted time: to be tried */
+    bool looks;             /* trm_planner_look will be called: *out is a planner on all ranks */
 } trm_planner_options;
 
 /* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
  * times that. Of `parallel` three things count: `wire`, sync_batch_norm TRM_NORM_LOCAL, and
  * shard_optimizer, which is on for ranks of this host: of several hosts, each rank updates a slice and gathers those of others.
- * Collective with a communicator: *out is NULL on ranks other than 0, and the error is rank 0's cause or their own.
+ * Collective with a communicator: *out is NULL on ranks other than 0 (with `looks` something for trm_planner_look and
+ * trm_planner_destroy alone), and the error is rank 0's cause or their own.
  *   owns   caller; `model`, its data and contexts are borrowed until destroy
  *   error  INVALID (names, meshes, links, plan: what was expected), NOMEM, those of the network */
 TRM_API TRM_MUST_USE trm_status trm_planner_create(const trm_model_options *model,
@@ -77,6 +80,7 @@ typedef struct trm_planner_info {
     int32_t tried;            /* plans that were run, and of which this one is the fastest or the simplest; 0: predictions decided */
     double tried_within;      /* how much slower than the fastest they were predicted to be, at most: 0.1 = 10 % */
     int32_t meshes, operators, measured; /* searched; of the graph; costs that were measured */
+    int32_t looks;            /* at the costs that predictions are of: 1, or more with trm_planner_look */
     char caches[8];           /* costs are of a machine whose CPUs have a cache in "common", or are "apart"; a virtual machine's
                                  change. "": not known */
 } trm_planner_info;
@@ -89,13 +93,20 @@ TRM_API char *trm_planner_svg(const trm_planner *planner);
 TRM_API char *trm_planner_dot(const trm_planner *planner);
 typedef struct trm_planner_candidate {
     const char *name;    /* "data parallel"; the planner's */
-    double step_seconds; /* predicted */
+    double step_seconds; /* predicted, by all looks at the costs */
+    double first_seconds; /* ... and by those that the search had */
     double bytes;        /* of rank 0's compiled program; 0: it does not compile */
 } trm_planner_candidate;
 /* The plan as a file that can be read, changed, pinned and given to training. Index 0: the chosen one; then other
  * good plans and the baselines, by rising predicted time. NULL: no such. `about` may be NULL.
  *   owns  text: caller, trm_string_free */
 TRM_API char *trm_planner_plan(const trm_planner *planner, int32_t index, trm_planner_candidate *about);
+/* Measures once more what the plans of trm_planner_plan rest on, their operators and the messages, in a third of the samples: a machine that
+ * others share is not the same for long, so who holds predictions against runs looks at costs between the runs, too. The
+ * plans and their numbers stay; predictions are from now on of each cost's median over all looks, those of the state of the machine
+ * (trm_planner_info.caches) that most looks met. Nothing that was run has a part in it. Up to 8 looks with the search's count; collective,
+ * needs options.looks; without effect where costs are not measured.   error  those of peers, NOMEM */
+TRM_API TRM_MUST_USE trm_status trm_planner_look(trm_planner *planner, trm_error *err);
 /* The chosen plan, complete or not at all.   error  IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_planner_save(const trm_planner *planner, const char *file, trm_error *err);
 

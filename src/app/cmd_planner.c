@@ -87,10 +87,10 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
         return status;
     }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks, .hosts = (int32_t)o->plan_hosts, .mesh = o->plan_mesh,
-                                         .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links,
+                                         .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links, .guess_links = guess,
                                          .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
                                          .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
-                                         .trial_seconds = app_trial_seconds(o),
+                                         .trial_seconds = app_trial_seconds(o), .looks = o->plan_validate,
                                          .others = o->plan_validate ? (int32_t)o->plan_others : 0};
     return trm_planner_create(&p->model, &options, &p->planner, err);
 }
@@ -133,13 +133,14 @@ static trm_status check_limit(const app_context *app, const trm_planner *planner
 static trm_status run_planner(app_context *app, trm_error *err) {
     planning p;
     trm_status status = begin(app, false, &p, err);
-    if (status == TRM_OK && p.planner != NULL) {
+    bool leads = app_rank(app) == 0;
+    if (status == TRM_OK && leads) {
         status = tell(app, &p, err);
     }
     if (status == TRM_OK && app->o.plan_validate) {
         status = app_validate(app, p.planner, &p.model, err);
     }
-    status = status == TRM_OK && p.planner != NULL ? check_limit(app, p.planner, err) : status;
+    status = status == TRM_OK && leads ? check_limit(app, p.planner, err) : status;
     stop(&p);
     return status;
 }

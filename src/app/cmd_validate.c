@@ -1,27 +1,32 @@
 /* plan --validate: the best plans, the baselines and others are run for a few steps, and predictions held against them.
- * All ranks that measured run every plan; they go through the list three times, back and forth, and count the steps during which a virtual
- * machine's CPUs were placed as they were when costs were measured. Regret comes from the chosen plan and
+ * All ranks that measured run every plan. They go through the list several times, back and forth, and where costs are measured anew
+ * (--refresh) look at those again between: what the machine was like meanwhile is in predictions and runs alike. What counts is the
+ * state of a virtual machine's CPUs that most looks met: looks in it, steps in it. Regret comes from the chosen plan and
  * those that seemed nearly as fast, in turns: what was measured minutes apart on a shared machine is not comparable to a few per cent. */
 #include "app/app.h"
 #include "app/bench.h"
 #include "app/planning.h"
+
+#include "trireme/machine.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLANS_MAX = 96, TIMES = 3, ROUNDS = 6, COMPARED_STEPS = 300 };
+enum { PLANS_MAX = 96, ROUNDS_LEAST = 3, ROUNDS = 7, COMPARED_STEPS = 300 };
+static const double span = 20;                   /* seconds of rounds, if they are short: a machine's good and bad moments are all in them */
 static const double near = 0.1;                  /* of the chosen plan's time */
 static const double shortest = 12, longest = 60; /* seconds of turns: as many as COMPARED_STEPS steps take, within bounds */
 static const double long_step = 0.02;            /* seconds; fewer of them make a turn */
 
+typedef enum state { ANY, COMMON, APART, STATES } state; /* of the CPUs' caches */
+
 typedef struct trial {
     char name[64];
-    double predicted, measured, predicted_bytes, bytes;
-    double seen[TIMES]; /* of which `measured` is the median */
-    int runs;
-    double elsewhere; /* measured, in whatever state the machine was */
+    double predicted, first, measured, predicted_bytes, bytes; /* first: predicted before anything ran */
+    double seen[STATES][ROUNDS];
+    int runs[STATES];
 } trial;
 
 typedef struct regret {
@@ -31,105 +36,121 @@ typedef struct regret {
 
 /* ---- every rank ------------------------------------------------------------------------------------------ */
 
-/* Rank 0's text on all ranks; NULL there is NULL here. */
-static trm_status share(app_context *app, char **text, trm_error *err) {
-    int64_t length = *text != NULL ? (int64_t)strlen(*text) : -1;
+typedef enum asked { DONE, RUN, LOOK } asked;
+
+/* Rank 0's word, and text, on all ranks. */
+static trm_status share(app_context *app, asked *what, char **text, trm_error *err) {
+    int64_t head[2] = {*what, *text != NULL ? (int64_t)strlen(*text) : 0};
     trm_comm *comm = app_comm(app);
-    trm_status status = comm != NULL ? trm_comm_broadcast(comm, &length, 1, TRM_INT64, 0, err) : TRM_OK;
-    if (status != TRM_OK || length < 0 || comm == NULL) {
+    trm_status status = comm != NULL ? trm_comm_broadcast(comm, head, 2, TRM_INT64, 0, err) : TRM_OK;
+    *what = (asked)head[0];
+    if (status != TRM_OK || *what != RUN || comm == NULL) {
         return status;
     }
     if (app_rank(app) != 0) {
-        *text = calloc((size_t)length + 1, 1);
+        *text = calloc((size_t)head[1] + 1, 1);
     }
     if (*text == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for a plan");
     }
-    return trm_comm_broadcast(comm, *text, length, TRM_UINT8, 0, err);
+    return trm_comm_broadcast(comm, *text, head[1], TRM_UINT8, 0, err);
 }
 
-/* Seconds in the state of the machine that the predictions are for; 0: it was in another one. */
-static double seconds_in(const trm_planner_run_result *r, const char *caches) {
-    return strcmp(caches, "common") == 0 ? r->common_seconds : strcmp(caches, "apart") == 0 ? r->apart_seconds : r->median_seconds;
-}
-
-/* Every rank: the plan of rank 0. *done: there is none. */
-static trm_status run_one(app_context *app, const trm_model_options *model, char *text, trm_planner_run_result *result, bool *done, trm_error *err) {
-    trm_status status = share(app, &text, err);
-    *done = status != TRM_OK || text == NULL;
-    if (!*done) {
+/* Every rank: what rank 0 wants. Takes `text`, of a plan to run. */
+static trm_status take_part(app_context *app, trm_planner *planner, const trm_model_options *model, asked *what, char *text,
+                            trm_planner_run_result *result, trm_error *err) {
+    trm_status status = share(app, what, &text, err);
+    if (status == TRM_OK && *what == RUN) {
         status = trm_planner_run(model, app_comm(app), text, (int32_t)app->o.repeats, NULL, NULL, result, err);
+    } else if (status == TRM_OK && *what == LOOK) {
+        status = trm_planner_look(planner, err);
     }
     trm_string_free(text);
     return status;
 }
 
+static void note(trial *t, state s, double seconds) {
+    if (seconds > 0) {
+        t->seen[s][t->runs[s]++] = seconds;
+    }
+}
+
 /* Rank 0: plan `index`; *done: there are no more. */
-static trm_status run_trial(app_context *app, const trm_planner *planner, const trm_model_options *model, int index, trial *t, bool *done,
+static trm_status run_trial(app_context *app, trm_planner *planner, const trm_model_options *model, int index, trial *t, bool *done,
                             trm_error *err) {
-    trm_planner_info info;
-    trm_planner_candidate about;
     trm_planner_run_result result;
-    bool fresh = t->predicted == 0;
-    char *text = trm_planner_plan(planner, index, fresh ? &about : NULL);
+    asked what = RUN;
+    char *text = trm_planner_plan(planner, index, NULL);
     *done = text == NULL;
     if (*done) {
         return TRM_OK;
     }
-    trm_status status = run_one(app, model, text, &result, done, err);
+    trm_status status = take_part(app, planner, model, &what, text, &result, err);
     if (status != TRM_OK) {
         return status;
     }
-    trm_planner_describe(planner, &info);
-    double seconds = seconds_in(&result, info.caches);
-    if (fresh) {
-        snprintf(t->name, sizeof t->name, "%s", about.name);
-        t->predicted = about.step_seconds;
-        t->predicted_bytes = about.bytes;
-        t->bytes = (double)result.resident_bytes;
-    }
-    t->elsewhere = t->elsewhere == 0 ? result.median_seconds : fmin(t->elsewhere, result.median_seconds);
-    if (seconds > 0 && t->runs < TIMES) { /* as costs are of their looks */
-        t->seen[t->runs++] = seconds;
-        double sorted[TIMES];
-        memcpy(sorted, t->seen, sizeof sorted);
-        t->measured = app_summarise(sorted, t->runs).median;
-    }
+    t->bytes = t->runs[ANY] == 0 ? (double)result.resident_bytes : t->bytes;
+    note(t, ANY, result.median_seconds);
+    note(t, COMMON, result.common_seconds);
+    note(t, APART, result.apart_seconds);
     app_status_line("ran %d plans", index + 1);
     return TRM_OK;
 }
 
-/* Rank 0. There, back and there; then again those that have only run while the machine was in another state than its costs are of. */
-static trm_status run_all(app_context *app, const trm_planner *planner, const trm_model_options *model, trial *trials, int *count,
-                          trm_error *err) {
+/* Seconds of a trial in the state that its prediction is of; where it was never in that, in whatever state. */
+static void settle(const trm_planner *planner, trial *trials, int count) {
+    trm_planner_info info;
+    trm_planner_describe(planner, &info);
+    state wanted = strcmp(info.caches, "common") == 0 ? COMMON : strcmp(info.caches, "apart") == 0 ? APART : ANY;
+    for (int i = 0; i < count; i++) {
+        trial *t = &trials[i];
+        trm_planner_candidate about;
+        trm_string_free(trm_planner_plan(planner, i, &about));
+        state s = t->runs[wanted] > 0 ? wanted : ANY;
+        snprintf(t->name, sizeof t->name, "%s", about.name);
+        t->predicted = about.step_seconds;
+        t->first = about.first_seconds;
+        t->predicted_bytes = about.bytes;
+        t->measured = app_summarise(t->seen[s], t->runs[s]).median;
+    }
+}
+
+/* Rank 0. There, back and there, with a look at the costs between. */
+static trm_status run_all(app_context *app, trm_planner *planner, const trm_model_options *model, trial *trials, int *count, trm_error *err) {
     bool done = false;
+    double begin = trm_now_seconds();
+    asked look = LOOK;
     trm_status status = TRM_OK;
     for (int i = 0; status == TRM_OK && i < PLANS_MAX && !done; i++) {
         status = run_trial(app, planner, model, i, &trials[i], &done, err);
         *count = done ? i : i + 1;
     }
-    for (int round = 1; round < ROUNDS; round++) {
+    bool looks = app->o.plan_refresh;
+    int rounds = looks ? ROUNDS : ROUNDS_LEAST;
+    for (int round = 1; round < rounds && (round < ROUNDS_LEAST || trm_now_seconds() - begin < span); round++) {
+        if (status == TRM_OK && looks) {
+            status = take_part(app, planner, model, &look, NULL, NULL, err);
+        }
         for (int i = 0; status == TRM_OK && i < *count; i++) {
             int index = round % 2 == 0 ? i : *count - 1 - i;
-            if (round < TIMES || trials[index].measured == 0) {
-                status = run_trial(app, planner, model, index, &trials[index], &done, err);
-            }
+            status = run_trial(app, planner, model, index, &trials[index], &done, err);
         }
     }
-    for (int i = 0; i < *count; i++) {
-        trials[i].measured = trials[i].measured > 0 ? trials[i].measured : trials[i].elsewhere;
+    if (status == TRM_OK && looks) { /* they began, and they end */
+        status = take_part(app, planner, model, &look, NULL, NULL, err);
     }
+    settle(planner, trials, status == TRM_OK ? *count : 0);
     return status;
 }
 
-static trm_status run(app_context *app, const trm_planner *planner, const trm_model_options *model, trial *trials, int *count,
-                      trm_error *err) {
-    bool done = false;
+static trm_status run(app_context *app, trm_planner *planner, const trm_model_options *model, trial *trials, int *count, trm_error *err) {
+    bool leads = app_rank(app) == 0;
     trm_planner_run_result result;
-    trm_status status = planner != NULL ? run_all(app, planner, model, trials, count, err) : TRM_OK;
-    while (status == TRM_OK && !done) { /* rank 0: that was all */
-        status = run_one(app, model, NULL, &result, &done, err);
-    }
+    asked what = leads ? DONE : RUN;
+    trm_status status = leads ? run_all(app, planner, model, trials, count, err) : TRM_OK;
+    do { /* rank 0: that was all */
+        status = status == TRM_OK ? take_part(app, planner, model, &what, NULL, &result, err) : status;
+    } while (status == TRM_OK && what != DONE);
     return status;
 }
 
@@ -160,7 +181,8 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
                               regret *out, trm_error *err) {
     int list[TRM_COMPARED_PLANS];
     char *plans[TRM_COMPARED_PLANS] = {NULL};
-    double head[2] = {planner != NULL ? list_near(trials, count, list) : 0, trials[0].measured};
+    bool leads = app_rank(app) == 0;
+    double head[2] = {leads ? list_near(trials, count, list) : 0, trials[0].measured};
     trm_planner_comparison c;
     *out = (regret){.plans = 1};
     trm_status status = trm_comm_broadcast(app_comm(app), head, 2, TRM_FLOAT64, 0, err);
@@ -169,7 +191,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
         return status;
     }
     double seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]));
-    for (int32_t i = 0; planner != NULL && i < some; i++) {
+    for (int32_t i = 0; leads && i < some; i++) {
         plans[i] = trm_planner_plan(planner, list[i], NULL);
         status = plans[i] == NULL ? app_fail(err, TRM_NOMEM, "no memory for a plan") : status;
     }
@@ -179,7 +201,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner, cons
     for (int32_t i = 0; i < some; i++) {
         trm_string_free(plans[i]);
     }
-    if (status != TRM_OK || planner == NULL || c.turns == 0) {
+    if (status != TRM_OK || !leads || c.turns == 0) {
         return status;
     }
     int32_t next = c.fastest != 0 ? c.fastest : 1;
@@ -206,7 +228,7 @@ static double kendall(const trial *t, int count) {
     return pairs > 0 ? (double)agree / pairs : 1;
 }
 
-static void tell(const trial *t, int count, const regret *r, int ranks, const char *caches) {
+static void tell(const trial *t, int count, const regret *r, int ranks, const trm_planner_info *info) {
     double error = 0, memory = 0;
     app_say("\n%-36s %13s %13s %8s %12s %12s %8s\n", "as it runs", "predicted ms", "measured ms", "error", "predicted MB", "measured MB", "error");
     for (int i = 0; i < count; i++) {
@@ -218,13 +240,17 @@ static void tell(const trial *t, int count, const regret *r, int ranks, const ch
     }
     double tau = kendall(t, count);
     app_say("mean error %.1f %%, Kendall's tau %.3f, memory at most %.1f %% off; %d plans\n", 100 * error, tau, 100 * memory, count);
+    if (info->looks > 1) {
+        app_say("predictions are of the median of %d looks at each cost, before, between and after the runs\n", (int)info->looks);
+    }
     app_say("regret of the chosen plan %.1f %%, below %.1f %% it is chance (%d plans in %d turns%s%s)\n", 100 * r->value, 100 * r->resolution,
             r->plans, r->turns, r->than > 0 ? "; ahead: " : "", r->than > 0 ? t[r->than].name : "");
     app_json_open();
     app_json_text("event", "validate");
     app_json_int("ranks", ranks);
     app_json_int("plans", count);
-    app_json_text("caches", caches);
+    app_json_text("caches", info->caches);
+    app_json_int("looks", info->looks);
     app_json_real("mape", error);
     app_json_real("kendall_tau", tau);
     app_json_real("regret", r->value);
@@ -236,6 +262,7 @@ static void tell(const trial *t, int count, const regret *r, int ranks, const ch
         app_json_open_item();
         app_json_text("name", t[i].name);
         app_json_real("predicted_seconds", t[i].predicted);
+        app_json_real("first_predicted_seconds", t[i].first);
         app_json_real("measured_seconds", t[i].measured);
         app_json_real("predicted_bytes", t[i].predicted_bytes);
         app_json_real("measured_bytes", t[i].bytes);
@@ -245,7 +272,7 @@ static void tell(const trial *t, int count, const regret *r, int ranks, const ch
     app_json_close();
 }
 
-trm_status app_validate(app_context *app, const trm_planner *planner, const trm_model_options *model, trm_error *err) {
+trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model, trm_error *err) {
     trial *trials = calloc(PLANS_MAX, sizeof *trials);
     int count = 0;
     if (trials == NULL) {
@@ -254,10 +281,10 @@ trm_status app_validate(app_context *app, const trm_planner *planner, const trm_
     trm_status status = run(app, planner, model, trials, &count, err);
     regret found;
     status = status == TRM_OK ? find_regret(app, planner, model, trials, count, &found, err) : status;
-    if (status == TRM_OK && planner != NULL && count > 0) {
+    if (status == TRM_OK && app_rank(app) == 0 && count > 0) {
         trm_planner_info info;
         trm_planner_describe(planner, &info);
-        tell(trials, count, &found, app_rank_count(app), info.caches);
+        tell(trials, count, &found, app_rank_count(app), &info);
     }
     free(trials);
     return status;

@@ -129,7 +129,7 @@ GROUP(import, "Import", IMPORT);
 static const app_flag PLAN[] = {
     {"explain", APP_BOOL, OPTION(explain), NULL, "each step: layout, algorithm, memory, time", 0, 0},
     {"trial-seconds", APP_REAL, OPTION(plan_trial), "X", "with -n: run plans that are predicted alike, in turns, for at most so long; 0: predictions decide (10; 40 for long steps)", 0, 3600},
-    {"validate", APP_BOOL, OPTION(plan_validate), NULL, "with -n: run the plans and the baselines here and compare", 0, 0},
+    {"validate", APP_BOOL, OPTION(plan_validate), NULL, "with -n: run the plans and the baselines here and compare; with --refresh costs are looked at again between the runs, and predictions are of all looks", 0, 0},
     {"repeats", APP_INT, OPTION(repeats), "N", "steps of each then (10)", 3, 1e6},
     {"others", APP_INT, OPTION(plan_others), "N", "plans to run then beside the best and the baselines (16)", 0, 48},
 };

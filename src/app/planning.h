@@ -9,7 +9,7 @@
 /* --wire, --sync-batch-norm and what training does by itself, for commands that plan. */
 void app_split_options(const app_context *app, trm_model_options *model);
 /* Runs the planner's plans on the ranks that have joined and prints predictions beside measurements. Collective;
- * `planner` is NULL on ranks other than 0. */
-trm_status app_validate(app_context *app, const trm_planner *planner, const trm_model_options *model, trm_error *err);
+ * every rank has a planner (trm_planner_options.looks). */
+trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model, trm_error *err);
 
 #endif

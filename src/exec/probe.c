@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { REPEATS = 11, LEAST = 3, BACKWARD_MAX = 64 };
+enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
 /* Of what a step touches between two uses so much lies between forward and backward: slots and updates do not, and late layers' backward
  * comes at once. */
 enum { BACKWARD_PART = 4 };
@@ -21,7 +21,7 @@ static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
 typedef struct request {
     int32_t what, op;
-    int64_t footprint;
+    int64_t footprint, reach;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
     trmi_race race; /* without what has an address */
@@ -181,7 +181,8 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     trmi_probe_begin(probe);
     /* By itself a process measures for ranks that are not here: many operators roughly say more than few well. */
     bool here = probe->comm != NULL;
-    for (int32_t r = -1; r < REPEATS && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) { /* the first touches pages */
+    int32_t most = probe->reach > 0 ? BRIEF : REPEATS;
+    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) { /* the first touches pages */
         bool counts;
         leave_behind(probe, exec, own, 1);
         double start = trmi_os_now();
@@ -316,9 +317,12 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
 
 /* ---- asking ------------------------------------------------------------------------------------------------ */
 
-static trm_status send(const trmi_probe *probe, request *what, trm_error *err) {
-    return probe->comm == NULL ? TRM_OK
-                               : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err);
+/* Rank 0's word to all. */
+static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
+    what->reach = probe->reach;
+    TRMI_TRY(probe->comm == NULL ? TRM_OK : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
+    probe->reach = what->reach;
+    return TRM_OK;
 }
 
 trm_status trmi_probe_op(trmi_probe *probe, int32_t op, const trmi_mesh *mesh, const char *letters, trmi_probe_time *out,

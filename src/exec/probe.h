@@ -33,6 +33,7 @@ typedef struct trmi_probe {
     trmi_lines lines;       /* rank 0: what is measured while CPUs are otherwise placed does not count; UNKNOWN: all does */
     bool was_other;         /* ... they were, after the last sample */
     double patience;        /* seconds of samples that may yet be thrown away */
+    int64_t reach;          /* rank 0: this is one of several looks: fewer samples, and messages of about so many bytes at most; 0: it is not */
     const char *block;      /* of it, so large; owned */
     size_t block_bytes;
 } trmi_probe;

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, TURNS_LEAST = 3, MOVES = 9, NAME = 32, BUCKETS = 4, SLICES = 8 };
+enum { SIZES = 6, SMALL = 3, UPDATES = 6, TURNS = 9, TURNS_SMALL = 33, BRIEF = 3, TURNS_LEAST = 3, MOVES = 9, NAME = 32, BUCKETS = 4, SLICES = 8 };
 enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 }; /* of a vector, that measuring it takes at most */
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20}; /* the first SMALL are taken more often */
 static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_GATHER, TRMI_MOVE_REDUCE_SCATTER,
@@ -28,6 +28,11 @@ static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_G
                                        TRMI_MOVE_GATHER_STORE,   TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
 
 static const double enough = 0.7; /* seconds for one program of messages */
+
+/* Turns, where there are other looks. */
+static int turns_of(const trmi_probe *probe, int turns) { return probe->reach > 0 ? (turns + BRIEF - 1) / BRIEF : turns; }
+/* Do such vectors say nothing that lesser ones do not? `before`: the size below. */
+static bool beyond_reach(const trmi_probe *probe, int64_t before) { return probe->reach > 0 && before >= probe->reach; }
 
 typedef struct links {
     trmi_probe *probe;
@@ -360,11 +365,12 @@ static trm_status small_exec(const trmi_probe *probe, int64_t rows, kind what, t
 static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double *seconds, trm_error *err) {
     double times[TURNS], none = 0;
     bool step = what == CUT;
+    int turns = turns_of(probe, TURNS);
     trm_exec *exec;
     TRMI_TRY(small_exec(probe, rows, what, &exec, err));
     trm_status status = TRM_OK;
     trmi_probe_begin(probe);
-    for (int turn = -1; status == TRM_OK && turn < TURNS;) {
+    for (int turn = -1; status == TRM_OK && turn < turns;) {
         bool usable = true;
         trmi_probe_sweep(probe, 0, 1);
         status = trmi_probe_largest(probe, &none, 1, err);
@@ -379,7 +385,7 @@ static trm_status time_small(trmi_probe *probe, int64_t rows, kind what, double 
         }
         turn += usable;
     }
-    *seconds = status != TRM_OK ? 0 : trmi_median(times, TURNS);
+    *seconds = status != TRM_OK ? 0 : trmi_median(times, turns);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_probe_largest(probe, seconds, 1, err) : status;
 }
@@ -411,7 +417,8 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
     int count = 0;
     for (; count < UPDATES; count++) { /* one at a time: a parameter, its gradient, slots, a mean of it */
         bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
-        if (count >= 2 && probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit) {
+        bool beyond = count > 0 && beyond_reach(probe, rows[count - 1] * 64 * (int64_t)sizeof(float));
+        if (count >= 2 && (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
             break;
         }
         TRMI_TRY(time_small(probe, rows[count], what, &seconds[count], err));
@@ -432,7 +439,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
         for (int large = 0; large < 2; large++) {
             l->first = large ? SMALL : 0;
             l->end = large ? l->count : SMALL;
-            l->most = large ? TURNS : TURNS_SMALL;
+            l->most = turns_of(l->probe, large ? TURNS : TURNS_SMALL);
             TRMI_TRY(run_program(l, err));
             TRMI_TRY(run_stores(l, err));
             TRMI_TRY(run_buckets(l, err));
@@ -457,7 +464,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
 
 int trmi_probe_links_sizes(const trmi_probe *probe) { return trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES); }
 
-trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe, .ranks = trm_comm_size(probe->comm), .count = trmi_probe_links_sizes(probe)};
     double step;
     char date[32];
@@ -469,10 +476,21 @@ trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *er
                      "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
+    while (l.count > SMALL + 1 && beyond_reach(probe, sizes[l.count - 2])) {
+        l.count--;
+    }
     TRMI_TRY(measure_groups(&l, crowd, out, err));
     TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
     TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm) ? measure_updates(&l, SLICED, crowd, out, err) : TRM_OK);
     TRMI_TRY(time_small(probe, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
+}
+
+trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
+    int64_t footprint = probe->footprint;
+    probe->footprint = 0; /* curves are of no step, whenever they are measured */
+    trm_status status = run_links(probe, out, err);
+    probe->footprint = footprint;
+    return status;
 }

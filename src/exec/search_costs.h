@@ -8,7 +8,7 @@
 #include "exec/probe.h"
 #include "plan/search.h"
 
-enum { TRMI_COSTS_LOOKS = 3 };
+enum { TRMI_COSTS_LOOKS = 8 };
 
 typedef struct trmi_op_cost_entry {
     char *key;

@@ -11,8 +11,10 @@
 #include "plan/links.h"
 
 #include "base/error.h"
+#include "base/order.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +174,39 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "links: no line 'level NAME RANKS ALPHA_US GB_S [shared]'");
     }
     return TRM_OK;
+}
+
+/* ---- several looks --------------------------------------------------------------------------------------- */
+
+/* Of the same curve in each of the descriptions; `offset`: where it is in one. */
+static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi_curve *out) {
+    double seen[TRMI_LINKS_LOOKS];
+    for (int32_t i = 0; i < out->count; i++) {
+        int32_t some = 0;
+        for (int32_t k = 0; k < count; k++) {
+            const trmi_curve *c = (const trmi_curve *)((const char *)&list[k] + offset);
+            if (i < c->count && c->bytes[i] == out->bytes[i] && c->move == out->move && c->ranks == out->ranks) {
+                seen[some++] = c->seconds[i];
+            }
+        }
+        double before = i > 0 ? out->seconds[i - 1] : 0;
+        out->seconds[i] = fmax(before, trmi_median(seen, some));
+    }
+}
+
+void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
+    double overheads[TRMI_LINKS_LOOKS];
+    count = count < TRMI_LINKS_LOOKS ? count : TRMI_LINKS_LOOKS;
+    *out = list[0];
+    for (int32_t i = 0; i < out->curves_count; i++) {
+        middle_of(list, count, offsetof(trmi_links, curves) + (size_t)i * sizeof out->curves[i], &out->curves[i]);
+    }
+    middle_of(list, count, offsetof(trmi_links, update), &out->update);
+    middle_of(list, count, offsetof(trmi_links, sliced), &out->sliced);
+    for (int32_t k = 0; k < count; k++) {
+        overheads[k] = list[k].overhead;
+    }
+    out->overhead = trmi_median(overheads, count);
 }
 
 /* ---- prices ---------------------------------------------------------------------------------------------- */

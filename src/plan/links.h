@@ -45,6 +45,9 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err);
 void trmi_links_local(trmi_links *out, int32_t ranks);
 /* trmi_prices.seconds; `context`: the links with their mesh set. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes);
+/* Of measurements of the same curves at several times, point by point the median, of shorter ones as far as they reach; the rest is the first one's. At most TRMI_LINKS_LOOKS. */
+enum { TRMI_LINKS_LOOKS = 16 };
+void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out);
 /* Between points: a line; beyond the last: the last slope. */
 double trmi_curve_at(const trmi_curve *curve, double bytes);
 /* A straight line that lies nowhere above the curve, and as high as one can at `at`: seconds = offset + slope x bytes. */

@@ -15,8 +15,7 @@ enum { COMPILED_RANKS = 64 };
 
 /* ---- search ---------------------------------------------------------------------------------------------- */
 
-/* Ranks that share cores slow each other down; another machine has its own speed. */
-static void settle_factor(trm_planner *p) {
+void trmi_planner_settle_factor(trm_planner *p) {
     trmi_links *l = &p->links;
     double load = l->cores > 0 ? (double)p->ranks * p->costs.threads / l->cores : 1;
     p->costs.factor = fmax(1, load) / (l->speed > 0 ? l->speed : 1);
@@ -106,7 +105,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     }
     TRMI_TRY(trmi_probe_load(&p->probe, err));
     p->probe.lines = together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
-    if (o->links == NULL && o->comm != NULL && trm_comm_size(o->comm) > 1) {
+    if (o->links == NULL && !o->guess_links && o->comm != NULL && trm_comm_size(o->comm) > 1) {
         TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
         TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
     }
@@ -145,12 +144,11 @@ static trm_status list_others(trm_planner *p, trm_error *err) {
     return wanted > 0 ? trmi_search_others(m->space, &m->found, wanted, &p->arena, p->others, &p->drive.others_count, err) : TRM_OK;
 }
 
-/* Other plans to try; what they use is measured too, and they are judged by it. All that was measured is measured again in later rounds,
- * with time between: a machine that others disturb is not the same for long. */
+/* Other plans to try; what they use is measured too, and they are judged by it. */
 static trm_status find_others(trm_planner *p, trm_error *err) {
+    enum { ROUNDS = 3 };
     int32_t news = 0;
-    for (int round = 0; round <= TRMI_COSTS_LOOKS && p->options.others > 0; round++) { /* the last: what came late */
-        p->costs.look = p->costs.refresh ? round : 0;
+    for (int round = 0; round < ROUNDS && p->options.others > 0; round++) {
         TRMI_TRY(list_others(p, err));
         if (p->costs.probe != NULL) {
             const trmi_found *found = &trmi_planner_best(p)->found;
@@ -169,7 +167,7 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
 /* Everything that the ranks do together; the others are released whatever happens. */
 static trm_status plan(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
-    settle_factor(p);
+    trmi_planner_settle_factor(p);
     settle_drive(p);
     TRMI_TRY(trmi_drive_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
@@ -224,8 +222,12 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
                                 .whole = p->whole, .whole_options = &p->whole_options, .limit = options->memory_bytes};
         settle_threads(p, &p->probe.threads, &together);
         status = trmi_probe_serve(&p->probe, err);
-        trm_planner_destroy(p);
-        *out = NULL;
+        bool stays = status == TRM_OK && options->looks;
+        trmi_probe_close(&p->probe);
+        if (!stays) {
+            trm_planner_destroy(p);
+        }
+        *out = stays ? p : NULL;
         return status;
     }
     status = plan(p, err);
@@ -234,6 +236,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         trm_status ended = trmi_probe_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }
+    trmi_probe_close(&p->probe);
     status = status == TRM_OK ? finish(p, err) : status;
     if (status != TRM_OK) {
         trm_planner_destroy(p);
@@ -255,6 +258,7 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_costs_close(&p->costs);
     trmi_probe_close(&p->probe);
     trm_string_free(p->links_text);
+    trmi_free(p->looks);
     trmi_arena_free(&p->arena);
     trmi_free(p);
 }
@@ -284,5 +288,6 @@ void trm_planner_describe(const trm_planner *p, trm_planner_info *out) {
     out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
+    out->looks = p->looks != NULL ? p->looks->count[p->probe.lines] : 1;
     snprintf(out->caches, sizeof out->caches, "%s", p->probe.lines == TRMI_LINES_NEAR ? "common" : p->probe.lines == TRMI_LINES_FAR ? "apart" : "");
 }

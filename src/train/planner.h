@@ -28,6 +28,16 @@ typedef struct trmi_way_out {
     double batch_step, ranks_step;
 } trmi_way_out;
 
+/* Costs at several times (planner_looks.c), and the plans that are predicted by them. */
+typedef struct trmi_looks {
+    trmi_links links[3][TRMI_COSTS_LOOKS]; /* by the state of the machine (trmi_lines) */
+    int32_t count[3];
+    bool stated;                           /* the machine's state is looked at */
+    trmi_ranked plans[TRMI_RANKED];
+    int32_t plans_count;
+    double first[TRMI_RANKED], now[TRMI_RANKED]; /* seconds of a step: by the search's costs, by all looks */
+} trmi_looks;
+
 struct trm_planner {
     trmi_arena arena;
     trm_model_options model;
@@ -50,8 +60,11 @@ struct trm_planner {
     trmi_candidate others[TRMI_CANDIDATES]; /* of the best mesh */
     double total_seconds;
     trmi_way_out way_out;
+    trmi_looks *looks; /* NULL: none but the search's */
 };
 
+/* Ranks that share cores slow each other down; another machine has its own speed. */
+void trmi_planner_settle_factor(trm_planner *p);
 static inline bool trmi_planner_local_norms(const trm_planner *p) { return p->model.parallel.sync_batch_norm == TRM_NORM_LOCAL; }
 /* Which gradients ranks make jointly in plans that cut only samples, as their job would (exec/parallel_joint.c). */
 trm_joint trmi_planner_joint(const trm_planner *p);

@@ -4,8 +4,9 @@
 #include "base/error.h"
 
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
-    trmi_ranked list[TRMI_RANKED];
-    int32_t count = trmi_drive_list(&p->drive, list);
+    trmi_ranked own[TRMI_RANKED];
+    const trmi_ranked *list = p->looks != NULL ? p->looks->plans : own;
+    int32_t count = p->looks != NULL ? p->looks->plans_count : trmi_drive_list(&p->drive, own);
     trmi_shard_plan *plan;
     trm_error ignored;
     if (index < 0 || index >= count) {
@@ -17,7 +18,9 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
         return NULL;
     }
     if (about != NULL) {
-        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name, .step_seconds = c->measure.step};
+        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name,
+                                         .step_seconds = p->looks != NULL ? p->looks->now[index] : c->measure.step,
+                                         .first_seconds = c->measure.step};
         if (trmi_planner_compiled(p, space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
             about->bytes = 0;
         }

@@ -69,9 +69,13 @@ static double median_of(const timing *t, trmi_lines state) {
 }
 
 static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps, trm_planner_run_result *out, trm_error *err) {
-    double *all = trmi_alloc(4 * (size_t)steps * sizeof *all), *sorted = all + 3 * steps;
+    double *all = trmi_alloc(4 * (size_t)steps * sizeof *all);
+    if (all == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+    }
+    double *sorted = all + 3 * steps;
     timing t = {.times = {all, all + steps, all + 2 * steps}};
-    trm_status status = all != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+    trm_status status = TRM_OK;
     for (int32_t i = -2; status == TRM_OK && i < steps; i++) { /* two to warm up */
         status = time_step(exec, comm, &t, i >= 0, err);
     }
