@@ -98,9 +98,10 @@ static trm_status disagree(trmi_shm *shm, const trmi_message *m, const trmi_shm_
     return trmi_group_poison(group, &cause, err);
 }
 
-/* A peer that has left neither sends nor receives any more. */
+/* A peer that has left neither sends nor receives any more. Who left because the job had failed is not the cause: that is told
+ * where this rank waits. */
 static trm_status still_there(trmi_shm *shm, const trmi_message *m, trm_error *err) {
-    if (atomic_load(&shm->lines[m->peer].left) == 0) {
+    if (atomic_load(&shm->lines[m->peer].left) == 0 || !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
         return TRM_OK;
     }
     const trmi_group *group = &shm->base.group;

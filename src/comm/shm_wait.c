@@ -102,22 +102,28 @@ static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
     return all_here(shm, test, next);
 }
 
-/* A rank that left in order while others wait for it is an error like a death, but ours to find. */
+/* A rank that left in order while others wait for it is an error like a death, but ours to find. Who left because the job
+ * had failed did so after that was to be seen: the wait's check tells the failure, and what this rank was in. */
 static trm_status check_missing(trmi_shm *shm, rank_test *test, const trmi_op *op,
                                 trmi_wait *wait, trm_error *err) {
+    const trmi_group *group = &shm->base.group;
     char what[112];
+    int32_t gone = -1;
     trmi_op_format(op, what, sizeof what);
     for (int32_t r = 0; r < shm->n; r++) {
         shm->missing[r] = !test(shm, r);
         if (shm->missing[r] && atomic_load(&shm->lines[r].left) && !test(shm, r)) {
-            const trmi_group *group = &shm->base.group;
-            trm_error cause;
-            TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still waits for it in %s",
-                      group->members[r], group->name, group->members[shm->me], what);
-            return trmi_group_poison(group, &cause, err);
+            gone = r;
         }
     }
-    return trmi_wait_check(wait, &shm->base.group, shm->missing, what, err);
+    TRMI_TRY(trmi_wait_check(wait, group, shm->missing, what, err));
+    if (gone < 0) {
+        return TRM_OK;
+    }
+    trm_error cause;
+    TRMI_FAIL(&cause, TRM_PEER, "rank %d has left '%s', rank %d still waits for it in %s", group->members[gone],
+              group->name, group->members[shm->me], what);
+    return trmi_group_poison(group, &cause, err);
 }
 
 /* Threads of the communicator may wait as long as they like: only callers are held up. */
