@@ -46,6 +46,13 @@ grep -q "ends in .npz or .safetensors" err.txt || fail "export to .txt: $(cat er
 grep -q "^budget.forecast" budget.txt || fail "no forecast"
 # ---- and beyond it: the rest is in a file
 mkdir spill
+# Servers that must give rows up: the folder for them is made, the user is told at the end of the job.
+"$trireme" train deepfm --data synth --fields 8 --table-rows 20000 --zipf 0.3 --synth-train 8000 --synth-test 500 --batch-size 500 --epochs 1 \
+    --hidden 4 --embedding-width 32 --ps 1 --ps-memory 8MB --ps-spill spilt/here --output little > little.txt 2> little.err ||
+    fail "a job beyond its servers' memory ended with $?: $(tail -n 2 little.err)"
+grep -q "ps 0 has warned.*budget of .* spilled to the file" little.err || fail "the budget is not told of: $(cat little.err)"
+[ -d spilt/here ] || fail "no folder for spilled rows"
+expect 2 "min_score 0.5 has no effect" train deepfm --data synth --fields 2 --table-rows 100 --steps 2 --ps 1 --tables min-score=0.5 --output none
 "$trireme" bench ps --table-bytes 80MB --ps-memory 40MB --output spill > budget.txt 2> budget.err ||
     fail "spill: $(tail -n 3 budget.err)"
 awk '$1 == "budget.spilled" && $2 > 1000 {found = 1} END {exit !found}' budget.txt || fail "nothing was spilled"

@@ -40,7 +40,7 @@ typedef struct trm_ps_server_options {
     const char *folder; /* checkpoints and logs; NULL = nothing is kept */
     bool log_pushes;    /* to the folder: a killed server loses nothing that was answered */
     bool log_sync;      /* flush each push to the disk: a killed machine does not, either */
-    const char *spill_folder; /* for rows beyond the memory; NULL = cold rows are evicted */
+    const char *spill_folder; /* for rows beyond the memory, made if it is not there; NULL = cold rows are evicted */
     int64_t spill_bytes;      /* 0 = as much as the disk has */
     trm_ps_mode mode;
     int32_t workers;        /* expected in BOUNDED and SYNC mode; 0 = 1 */
@@ -93,6 +93,9 @@ typedef struct trm_ps_client_options {
     /* Polled while servers are waited for: true = what they wait for does not come (a worker that keeps step has died);
      * the call fails with PEER. NULL = that is found out by time */
     bool (*lost)(void *context);
+    /* Polled while a server that has gone is tried again: true = none will come back, the call fails with PEER. NULL = that
+     * is found out by time */
+    bool (*over)(void *context);
     void *context;
 } trm_ps_client_options;
 

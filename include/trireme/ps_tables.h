@@ -73,7 +73,7 @@ typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
 typedef struct trm_expiry {
     double after_seconds; /* without an update */
     int64_t after_ticks;  /* pushes of any row without an update of this one */
-    float min_score;      /* score = 1 an update, times score_decay a tick */
+    float min_score;      /* score = 1 an update, times score_decay a tick; above 1 where nothing decays */
     float score_decay;    /* 0 = 1 (never decays) */
     int64_t max_rows;     /* whole table; then the worst of a sample of 16 leaves first */
     trm_cap_policy cap;   /* who is worst: least recently or least often updated */

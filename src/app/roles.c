@@ -77,6 +77,30 @@ static void show_evaluations(const app_options *o) {
     }
 }
 
+/* What the servers have warned of: their lines are in their logs. */
+static void show_warnings(const app_options *o) {
+    static const char mark[] = "trireme: warning: ";
+    char path[4096], line[4096], last[4096];
+    for (int32_t s = 0; s < (int32_t)o->servers; s++) {
+        int64_t count = 0;
+        snprintf(path, sizeof path, "%s/ps%d/train.log%d", o->launch_directory != NULL ? o->launch_directory : ".", s, s);
+        FILE *log = fopen(path, "r");
+        while (log != NULL && fgets(line, sizeof line, log) != NULL) {
+            if (strncmp(line, mark, sizeof mark - 1) == 0) {
+                count++;
+                snprintf(last, sizeof last, "%s", line + sizeof mark - 1);
+            }
+        }
+        if (log != NULL) {
+            fclose(log);
+        }
+        if (count > 0) {
+            last[strcspn(last, "\n")] = '\0';
+            app_warn("ps %d has warned (times: %lld, all in %s), last: %s", s, (long long)count, path, last);
+        }
+    }
+}
+
 static trm_status launch(app_context *app, int *code, trm_error *err) {
     const app_options *o = &app->o;
     const char *const *command;
@@ -108,6 +132,9 @@ static trm_status launch(app_context *app, int *code, trm_error *err) {
     status = trm_launch(&options, &result, err);
     if (status == TRM_OK) {
         *code = result.exit_code;
+        if (!options.dry_run) {
+            show_warnings(o);
+        }
         if (o->evaluator && !options.dry_run) {
             show_evaluations(o);
         }

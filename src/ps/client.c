@@ -304,6 +304,9 @@ static trm_status mend(trm_ps_client *client, trmi_peer *peer, double deadline, 
         if (trmi_client_is_stopped(client)) {
             return trmi_client_stopped(peer, err);
         }
+        if (client->options.over != NULL && client->options.over(client->options.context)) {
+            return TRMI_FAIL(err, TRM_PEER, "server %d (%s) has gone, and the job is over", peer->number, peer->address);
+        }
         if (peer->number != 0) {
             chief_beats(client, deadline);
         }

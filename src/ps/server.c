@@ -500,6 +500,9 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
         goto failed;
     }
+    if (checked.spill_folder != NULL) {
+        TRMI_TRY_GOTO(status, trmi_os_make_dirs(NULL, checked.spill_folder, err), failed);
+    }
     TRMI_TRY_GOTO(status, trmi_lag_create(server, err), failed);
     for (uint32_t s = 0; s < server->shards; s++) {
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);

@@ -16,6 +16,10 @@ static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
                          "table '%.40s': expiry wants numbers >= 0 and score_decay at most 1",
                          o->name);
     }
+    if (e->min_score > 0 && e->min_score <= 1 && (e->score_decay == 0 || e->score_decay == 1)) {
+        return TRMI_FAIL(err, TRM_INVALID, "table '%.40s': min_score %g has no effect: each update counts 1 and nothing decays; give a "
+                         "score_decay below 1, or a min_score above 1", o->name, (double)e->min_score);
+    }
     return e->cap == TRM_CAP_LRU || e->cap == TRM_CAP_LFU
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID, "table '%.40s': cap policy %d is unknown", o->name,
@@ -67,8 +71,8 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
               trmi_rows_init(&table->rows, table->account, &table->layout);
     return ok ? TRM_OK
               : TRMI_FAIL(err, TRM_NOMEM,
-                          "table '%s': the budget of %lld bytes has no room for an empty table",
-                          table->name, (long long)table->account->limit);
+                          "table '%s': the budget of %lld bytes has no room for an empty table (%u bytes a row): give the server "
+                          "more memory", table->name, (long long)table->account->limit, table->layout.stride);
 }
 
 /* ---- cuts ------------------------------------------------------------------------------------ */

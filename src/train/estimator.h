@@ -30,6 +30,7 @@ struct trm_estimator {
     int32_t servers;
     size_t ring_bytes; /* of a worker's connections */
     trm_comm *workers; /* hybrid: of this life; NULL = they have not met */
+    double over_since; /* the job, as far as this process has seen; 0 = it is not */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* that trains or evaluates now */
 };

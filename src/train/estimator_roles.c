@@ -85,6 +85,17 @@ static bool is_lost(void *estimator) {
     return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;
 }
 
+static bool is_over(trmi_job_state state) { return state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED; }
+
+/* A job that is continued is over until its chief begins. */
+static bool job_is_over(void *estimator) {
+    trm_estimator *e = estimator;
+    uint64_t step;
+    double now = trmi_os_now();
+    e->over_since = !is_over(trmi_job_read(e, &step)) ? 0 : e->over_since == 0 ? now : e->over_since;
+    return e->over_since != 0 && now - e->over_since > (e->is_chief ? CHIEF_WAITS : LATE_WAITS);
+}
+
 static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_client **out, trm_error *err) {
     const char *addresses[1024];
     if (e->servers > (int32_t)(sizeof addresses / sizeof addresses[0])) {
@@ -106,6 +117,7 @@ static trm_status connect_once(const trm_estimator *e, double timeout, trm_ps_cl
                                            .token = e->config.token,
                                            .stopped = is_stopped,
                                            .lost = e->strategy.hybrid ? is_lost : NULL,
+                                           .over = job_is_over,
                                            .context = (void *)(uintptr_t)e};
     return trm_ps_client_create(&options, out, err);
 }
@@ -117,8 +129,7 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
     uint64_t step;
     for (;;) {
         /* Of a job that is over the servers have gone, unless all of it is being started again. */
-        trmi_job_state state = trmi_job_read(e, &step);
-        bool over = state == TRMI_JOB_DONE || state == TRMI_JOB_FAILED;
+        bool over = is_over(trmi_job_read(e, &step));
         trm_status status = connect_once(e, over ? 1 : e->strategy.timeout_seconds, out, err);
         double waited = trmi_os_now() - begin;
         if (over && (status == TRM_TIMEOUT || status == TRM_PEER) && waited > (e->is_chief ? CHIEF_WAITS : LATE_WAITS)) {
@@ -313,18 +324,22 @@ static trm_status wait_for_all(const trainer *t, trm_error *err) {
     return trm_comm_barrier(t->comm, err);
 }
 
+/* The job has ended without this worker. */
+static trm_status come_late(const trm_estimator *e, trm_job_result *out, trm_error *err) {
+    if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
+        return TRMI_FAIL(err, TRM_DIVERGED, "the job has failed already, after step %llu, and its servers have ended",
+                         (unsigned long long)out->global_step);
+    }
+    trmi_estimator_say(e, "the job has ended already, after step %llu", (unsigned long long)out->global_step);
+    return TRM_OK;
+}
+
 static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *out, trm_error *err) {
     trm_estimator *e = t->e;
     TRMI_TRY(describe_model(t, spec, err));
     trm_status status = connect_servers(e, &t->client, err);
-    if (status == TRM_END && trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
-        return TRMI_FAIL(err, TRM_DIVERGED, "the job has failed already, after step %llu, and its servers have ended",
-                         (unsigned long long)out->global_step);
-    }
     if (status == TRM_END) {
-        trmi_estimator_say(e, "the job has ended already, after step %llu",
-                           (unsigned long long)out->global_step);
-        return TRM_OK;
+        return come_late(e, out, err);
     }
     TRMI_TRY(status);
     TRMI_TRY(meet_others(t, err));
@@ -356,6 +371,7 @@ static trm_status run(trainer *t, const trm_train_spec *spec, trm_job_result *ou
 static bool lives_on(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
     return s->hybrid && t->e->trainers > 1 && (status == TRM_PEER || status == TRM_TIMEOUT) && !trmi_estimator_stopped(t->e) &&
+           t->e->over_since == 0 &&
            trmi_os_now() - t->alive < s->timeout_seconds;
 }
 
@@ -373,7 +389,7 @@ static trm_status run_lives(trainer *t, const trm_train_spec *spec, trm_job_resu
         trmi_estimator_sleep(t->e, 0.2);
         status = run(t, spec, out, err);
     }
-    return status;
+    return status == TRM_PEER && t->e->over_since != 0 && !t->e->acts ? come_late(t->e, out, err) : status;
 }
 
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const trm_eval_spec *eval,

@@ -4,6 +4,7 @@
 #include "trireme/data_click.h"
 #include "trireme/estimator.h"
 
+#include "base/error.h"
 #include "base/os.h"
 
 #include <arpa/inet.h>
@@ -351,10 +352,51 @@ static void all_roles_end_together(void **state) {
 }
 
 
+/* The rest of a job, which ends while this worker is in its first step. */
+typedef struct others {
+    trm_ps_server *server;
+    const char *dir;
+} others;
+
+static trm_status end_job(void *context, const trm_progress *p, trm_error *err) {
+    others *o = context;
+    char path[256];
+    static const char done[] = "{\"state\": \"done\", \"global_step\": 40}";
+    (void)p;
+    if (o->server == NULL) {
+        return TRM_OK;
+    }
+    snprintf(path, sizeof path, "%s/job.json", o->dir);
+    TRMI_TRY(trmi_os_replace_file(NULL, path, done, sizeof done - 1, err));
+    trm_ps_server_stop(o->server);
+    o->server = NULL;
+    return TRM_OK;
+}
+
+static void who_comes_back_as_the_job_ends_waits_for_no_server(void **state) {
+    trm_error err;
+    trm_cluster *cluster;
+    trm_estimator *e;
+    trm_job_result result = {0};
+    others o = {.dir = folder};
+    const trm_ps_server_options so = {.shards = 1, .memory_bytes = 1 << 24, .listen = "127.0.0.1:0", .workers = 2};
+    CHECK_OK(trm_ps_server_start(&so, &o.server, &err), err);
+    const trm_cluster_flags flags = {.job_name = "worker", .task_index = "1", .ps_hosts = trm_ps_server_address(o.server),
+                                     .worker_hosts = "127.0.0.1:2,127.0.0.1:3"};
+    const trm_ps_strategy strategy = {.timeout_seconds = 600}; /* for a server that may come again */
+    CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
+    const trm_run_config config = {.model_dir = folder, .cluster = cluster, .distribute = &strategy, .mix_compile_mode = true};
+    CHECK_OK(trm_estimator_create(model_fn, NULL, &config, &e, &err), err);
+    const trm_train_spec spec = {.input_fn = input_fn, .epochs = 2, .callbacks = {{.on_gradients = end_job, .context = &o}}};
+    CHECK_OK(trm_train_and_evaluate(e, &spec, NULL, &result, &err), err);
+    assert_int_equal(result.global_step, 40);
+    trm_estimator_destroy(e);
+    trm_cluster_destroy(cluster);
+}
+
 static void *stop_later(void *context) {
     usleep(200000);
     trm_estimator_request_stop(context);
-
     return NULL;
 }
 
@@ -389,6 +431,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(alone_it_trains_and_evaluates_in_turn, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_was_evaluated_is_exported, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(all_roles_end_together, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(who_comes_back_as_the_job_ends_waits_for_no_server, make_folder, remove_folder),
         cmocka_unit_test(a_worker_without_servers_can_be_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
