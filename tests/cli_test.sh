@@ -134,6 +134,8 @@ echo "not tensors" > "$work/bad.safetensors"
 expect 3 "bad.safetensors" import lenet --from "$work/bad.safetensors" --output "$work/imported"
 [ -e "$work/imported" ] && fail "import of a bad file left something behind"
 
+expect 0 "trireme run [--flag VALUE] -- PROGRAM" run --help
+
 # ---- too little memory: a sentence with numbers, before it is taken
 expect 4 "GB" plan resnet50 --batch-size 4096 --image-size 224 --backend ref
 expect 4 "no plan fits 1 B; the one of least memory" train mlp --data synth --memory 1

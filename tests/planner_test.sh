@@ -94,6 +94,10 @@ for search in recursive propagation; do
     holds "$own >= $objective * 0.99 && $own <= $data * 1.01" "search $search"
 done
 
+expect 0 "operators by this machine's rates, none measured; operators x .*: ranks share cores; links guessed; searched 1 time$" \
+    plan lenet -n 8 --links guess --no-measure
+grep -q "^bandwidth  not up to x 1024" "$dir/out" && grep -q "n samples, k outputs" "$dir/out" || fail "plan of lenet: $(cat "$dir/out")"
+
 # Memory: less is slower; too little names what does not fit and exits with 4.
 expect 0 memory plan mlp --classes 100000 --batch-size 4 -n 4 --links guess --no-measure --memory 100MB --json
 holds "$(number memory_bytes "$dir/out") <= 100e6" "memory limit"

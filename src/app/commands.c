@@ -33,7 +33,7 @@ const app_command app_commands[] = {
      "The same weights and batches go through both: operators' outputs, gradients, losses and variables of --steps steps\n"
      "(3). A third run with other rounding says how far an honest result may lie away. Fails with 1 if they\n"
      "differ (2 through the launcher of -n); --json says \"agrees\".",
-     "trireme verify resnet50 -n 8 --plan plan.txt --batch-size 2 --image-size 32",
+     "trireme verify resnet50 --batch-size 32 -n 8 --plan plan.txt",
      {&app_group_common, &app_group_dry_run, &app_group_verify, &app_group_job, &app_group_data, &app_group_click_data, &app_group_network,
       &app_group_click_model, &app_group_exec, &app_group_train},
      app_run_verify},
@@ -75,7 +75,7 @@ const app_command app_commands[] = {
      "trireme cluster check rank_table_8pcs.json",
      {&app_group_common, &app_group_cluster}, app_run_cluster_check},
     {"cluster show", "", 0, 0, "which rank of what this process is, and from which source", NULL,
-     "trireme cluster show --rank-table rank_table_8pcs.json",
+     "trireme cluster show",
      {&app_group_common, &app_group_cluster}, app_run_cluster_show},
     {"cluster make", "", 0, 0, "write a rank table", NULL,
      "trireme cluster make --hosts 10.0.0.1:8,10.0.0.2:8 --output rank_table.json",
@@ -88,7 +88,7 @@ const app_command app_commands[] = {
      {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_preset, &app_group_bench_plan, &app_group_click_data, &app_group_network,
       &app_group_click_model, &app_group_exec, &app_group_train}, app_run_bench_plan},
     {"bench split", "MODEL", 1, 1, "a step of plans of a split, on ranks of this machine", NULL,
-     "trireme bench split mlp --classes 100000 --batch-size 4 -n 2 --plans plan.txt",
+     "trireme bench split resnet50 --batch-size 32 -n 8 --plans plan.txt",
      {&app_group_common, &app_group_dry_run, &app_group_bench, &app_group_preset, &app_group_bench_split, &app_group_job, &app_group_click_data, &app_group_network,
       &app_group_click_model, &app_group_exec, &app_group_train}, app_run_bench_split},
     {"bench comm", "", 0, 0, "microseconds and bandwidth of collectives, results checked", NULL,

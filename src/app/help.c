@@ -70,8 +70,9 @@ static void print_flag(const app_flag *f) {
 }
 
 void app_help_command(const app_command *c) {
-    printf("trireme %s %s%s[--flag VALUE]\n    %s\n", c->name, c->arguments,
-           *c->arguments != '\0' ? " " : "", c->summary);
+    bool behind = strncmp(c->arguments, "--", 2) == 0; /* a program's own flags */
+    printf("trireme %s %s%s%s\n    %s\n", c->name, behind ? "[--flag VALUE] " : c->arguments,
+           behind || *c->arguments == '\0' ? "" : " ", behind ? c->arguments : "[--flag VALUE]", c->summary);
     if (c->text != NULL) {
         printf("\n%s\n", c->text);
     }

@@ -82,7 +82,11 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
         out->bytes = found->best.measure.bytes;
         out->fits = !found->infeasible;
         out->data_parallel = found->baselines_count > 0 ? found->baselines[0].measure.step : 0;
-        trmi_planner_summary(space, &found->best.choice, out->plan, sizeof out->plan);
+        if (out->ranks == 1) {
+            snprintf(out->plan, sizeof out->plan, "one device");
+        } else {
+            trmi_planner_summary(space, &found->best.choice, out->plan, sizeof out->plan);
+        }
     }
     trmi_space_destroy(space);
     trm_graph_destroy(graph);
@@ -226,9 +230,10 @@ static void tell_points(trmi_text *t, const char *title, const point *points, in
     for (int32_t i = 0; i < count; i++) {
         const point *o = &points[i], *first = &points[0];
         double alone = strong ? first->step * first->ranks / ((double)o->ranks * o->step) : first->step / o->step;
-        trmi_text_printf(t, "%7d %-14s %8lld %12.3f %12.3f %11.4g %11.1f%% %12.3f  %s%s\n", (int)o->ranks,
+        double rate = (double)o->batch / o->step;
+        trmi_text_printf(t, "%7d %-14s %8lld %12.3f %12.3f %11.*f %11.1f%% %12.3f  %s%s\n", (int)o->ranks,
                          trmi_mesh_text(&o->mesh, mesh, sizeof mesh), (long long)o->batch, o->step * 1e3, o->bound * 1e3,
-                         (double)o->batch / o->step, 100 * alone, o->data_parallel * 1e3, o->plan,
+                         rate < 100 ? 1 : 0, rate, 100 * alone, o->data_parallel * 1e3, o->plan,
                          o->fits ? "" : "; does not fit");
     }
 }
@@ -239,8 +244,8 @@ static void tell(simulation *s) {
     trm_planner_describe(s->p, &info);
     trmi_text_printf(t, "ranks         %d, mesh %s, global batch %lld\n", (int)info.ranks, info.mesh, (long long)s->p->batch);
     char memory[TRMI_BYTES_TEXT];
-    trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.4g samples/s; %s a rank\n", info.step_seconds * 1e3,
-                     info.lower_bound * 1e3, info.samples_per_second, trmi_bytes_text(info.memory_bytes, memory));
+    trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.*f samples/s; %s a rank\n", info.step_seconds * 1e3,
+                     info.lower_bound * 1e3, info.samples_per_second < 100 ? 1 : 0, info.samples_per_second, trmi_bytes_text(info.memory_bytes, memory));
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "", "best plan there ms");

@@ -10,7 +10,12 @@
 static const char *time_text(double seconds, char text[24]) {
     const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s";
     double value = seconds < 1e-3 ? seconds * 1e6 : seconds < 1 ? seconds * 1e3 : seconds;
-    snprintf(text, 24, "%.*f %s", value < 10 ? 3 : value < 100 ? 2 : 1, value, unit);
+    snprintf(text, 24, "%.*f %s", value == 0 ? 0 : value < 10 ? 3 : value < 100 ? 2 : 1, value, unit);
+    return text;
+}
+
+static const char *rate_text(double samples_per_second, char text[32]) {
+    snprintf(text, 32, "%.*f samples/s", samples_per_second < 100 ? 1 : 0, samples_per_second);
     return text;
 }
 
@@ -54,9 +59,33 @@ static void tell_trial(trmi_report *r) {
                      (int)t->turns);
 }
 
+/* Where the times of operators and messages come from. */
+static void tell_costs(trmi_report *r) {
+    char a[24], day[12];
+    trmi_text *t = &r->text;
+    trm_planner_info info;
+    const trmi_costs *c = &r->p->costs;
+    trm_planner_describe(r->p, &info);
+    if (info.measured == 0) {
+        trmi_text_printf(t, "costs         operators by this machine's rates, none measured");
+    } else {
+        trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s): %.0f %% of the operators' time, the rest is scaled from "
+                         "the nearest of its kind", (int)info.measured, (int)c->measured, time_text(c->measure_seconds, a),
+                         100 * trmi_costs_share_known(c, r->m->space, &r->m->found.best.choice));
+    }
+    if (c->factor != 1) {
+        trmi_text_printf(t, "; operators x %.2f: %s", c->factor, r->p->options.links == NULL ? "ranks share cores" : "cores and speed of the links' file");
+    }
+    if (c->oldest[0] != '\0') {
+        trmi_text_printf(t, "; the oldest of %s", c->oldest);
+    }
+    trmi_text_printf(t, "; links %s%s; searched %d time%s\n", r->p->links.curves_count > 0 ? "measured " : r->p->options.links == NULL ? "guessed" : "given",
+                     trmi_report_links_day(r, day), (int)r->p->drive.rounds, r->p->drive.rounds == 1 ? "" : "s");
+}
+
 static void tell_head(trmi_report *r) {
     trm_planner_info info;
-    char a[24], b[24], c[24], d[24], plan[200];
+    char a[24], b[24], c[24], d[24], rate[32], plan[200];
     trmi_text *t = &r->text;
     const trmi_measure *m = &r->measure;
     trm_planner_describe(r->p, &info);
@@ -68,8 +97,10 @@ static void tell_head(trmi_report *r) {
     trmi_text_printf(t, "ranks         %d, mesh %s (%d searched), global batch %lld\n", (int)info.ranks, info.mesh,
                      (int)info.meshes, (long long)r->p->batch);
     trmi_text_printf(t, "plan          %s\n", plan);
-    trmi_text_printf(t, "step          %s predicted, %.4g samples/s; data parallel %s (%.2fx)\n",
-                     time_text(info.step_seconds, a), info.samples_per_second, time_text(info.data_parallel_seconds, b),
+    trmi_text_printf(t, "%-13s (a letter for each axis of the mesh: n samples, k outputs, c inputs, h rows, w columns are cut, . repeated, + partial "
+                     "sums; share of the time)\n", "");
+    trmi_text_printf(t, "step          %s predicted, %s; data parallel %s (%.2fx)\n",
+                     time_text(info.step_seconds, a), rate_text(info.samples_per_second, rate), time_text(info.data_parallel_seconds, b),
                      info.data_parallel_seconds / info.step_seconds);
     tell_trial(r);
     trmi_text_printf(t, "memory        %s a rank: parameters %s, gradients %s, slots %s, kept for backward %s\n",
@@ -104,12 +135,7 @@ static void tell_head(trmi_report *r) {
     }
     trmi_text_printf(t, "utilisation   %.1f %%: %.4g GFLOP a step of the model, %d ranks of %.4g GFLOP/s\n", 100 * trmi_report_utilisation(r),
                      trmi_report_work(r) / 1e9, (int)info.ranks, trmi_report_peak(r) / 1e9);
-    char day[12];
-    trmi_text_printf(t, "costs         %d operator shapes measured (%d now, in %s): %.0f %% of the operators' time, the rest is scaled from "
-                     "the nearest of its kind; %d rounds of search; links %s%s; operators x %.2f%s%s\n", (int)info.measured, (int)r->p->costs.measured, time_text(r->p->costs.measure_seconds, a),
-                     100 * trmi_costs_share_known(&r->p->costs, r->m->space, &r->m->found.best.choice), (int)r->p->drive.rounds, r->p->links.curves_count > 0 ? "measured " : r->p->options.links == NULL ? "guessed" : "given",
-                     trmi_report_links_day(r, day)[0] != '\0' ? day : "", r->p->costs.factor, r->p->costs.oldest[0] != '\0' ? "; the oldest of " : "",
-                     r->p->costs.oldest);
+    tell_costs(r);
 }
 
 static void tell_time(trmi_report *r) {
@@ -233,7 +259,7 @@ static void tell_flips(trmi_report *r) {
         if (f->at > 0) {
             trmi_text_printf(&r->text, "%-10s x %.3g%s: %s\n", f->what, f->at, from, f->to);
         } else if (f->low < 1 || f->high > 1) {
-            trmi_text_printf(&r->text, "%-10s not from x %.3g to x %.3g\n", f->what, f->low, f->high);
+            trmi_text_printf(&r->text, f->high > 1 ? "%-10s not up to x %.0f\n" : "%-10s not down to x 1/%.0f\n", f->what, fmax(f->high, 1 / f->low));
         }
     }
 }
@@ -256,17 +282,17 @@ static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
 
 /* The cheapest first: a smaller batch costs nothing, ranks do. */
 static void tell_way_out(trmi_report *r) {
-    char a[24];
+    char a[24], rate[32];
     const trmi_way_out *w = &r->p->way_out;
     trmi_text *t = &r->text;
     double needed = fmax(r->p->drive.compiled_bytes, r->m->found.best.measure.bytes + r->p->drive.beyond);
     trmi_text_printf(t, "cheapest way out: ");
     if (w->batch > 0) {
-        trmi_text_printf(t, "a batch of %lld (%lld a rank), %.4g samples/s; ", (long long)w->batch, (long long)(w->batch / r->p->ranks),
-                         (double)w->batch / w->batch_step);
+        trmi_text_printf(t, "a batch of %lld (%lld a rank), %s; ", (long long)w->batch, (long long)(w->batch / r->p->ranks),
+                         rate_text((double)w->batch / w->batch_step, rate));
     }
     if (w->ranks > 0) {
-        trmi_text_printf(t, "%d ranks, %.4g samples/s; ", (int)w->ranks, (double)r->p->batch / w->ranks_step);
+        trmi_text_printf(t, "%d ranks, %s; ", (int)w->ranks, rate_text((double)r->p->batch / w->ranks_step, rate));
     }
     trmi_text_printf(t, "a limit of %s\n", trmi_bytes_text(needed, a));
 }
