@@ -53,6 +53,24 @@ steps = [json.loads(l)["global_step"] for l in open("more.json") if '"step",' in
 assert steps == [13, 14, 15, 16], steps
 END
 
+# ---- continued with other workers, what is left of the epoch is dealt to them: 120 batches an epoch
+clicks="deepfm --data synth --fields 4 --table-rows 100 --synth-train 1200 --synth-test 100 --batch-size 10 --hidden 4 --json"
+for mode in sync staleness=1; do
+    # shellcheck disable=SC2086
+    "$trireme" train $clicks --steps 45 -n 2 --ps 1 --mode $mode --output dealt-$mode > dealt.json 2> dealt.err || fail "$mode: $(tail -n 3 dealt.err)"
+    # shellcheck disable=SC2086
+    "$trireme" train $clicks --epochs 2 -n 3 --ps 2 --mode $mode --output dealt-$mode --resume > dealt.json 2> dealt.err ||
+        fail "$mode, continued by three workers: $(tail -n 3 dealt.err)"
+    grep -q "error" dealt.err && fail "$mode, continued by three workers: $(cat dealt.err)"
+    python3 - $mode << 'END' || fail "$mode: epochs of a job that was continued by three workers: $(cat dealt-$mode/job.json)"
+import json, sys
+done = [json.loads(l) for l in open("dealt.json") if '"done"' in l][-1]
+assert done["least_updates"] == done["most_updates"], done
+# synchronous: 45 steps of two batches, 10 of three, 40 of three; else each batch is an update
+assert done["least_updates"] == 95 if sys.argv[1] == "sync" else 230 <= done["least_updates"] <= 240, done
+END
+done
+
 # ---- guide 000's lines, our program in place of python; blanks in lists are fine
 read -r p0 p1 w0 w1 ev <<< "$(free_ports 5)"
 cat > lenet_ps_strategy.py << END

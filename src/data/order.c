@@ -4,10 +4,12 @@
 #include "base/memory.h"
 #include "base/rng.h"
 
-int64_t trmi_order_places(const trmi_order *order) {
-    int64_t even = order->count / order->shards;
-    return order->mode == TRM_SHARD_DROP ? even : even + (order->count % order->shards != 0);
+int64_t trmi_order_places_of(const trmi_order *order, int64_t samples) {
+    int64_t even = samples / order->shards;
+    return order->mode == TRM_SHARD_DROP ? even : even + (samples % order->shards != 0);
 }
+
+int64_t trmi_order_places(const trmi_order *order) { return trmi_order_places_of(order, order->count); }
 
 int64_t trmi_order_real(const trmi_order *order) {
     if (order->mode != TRM_SHARD_PAD) {
@@ -18,7 +20,8 @@ int64_t trmi_order_real(const trmi_order *order) {
 
 /* The sample at place `place` < trmi_order_real, before the window shuffle. */
 static int64_t sample_at(const trmi_order *order, int64_t epoch, int64_t place) {
-    int64_t global = (place * order->shards + order->shard) % order->count;
+    int64_t global = (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) % order->count;
+    global += global < 0 ? order->count : 0; /* before where a moved epoch begins: a window draws from there */
     if (!order->shuffled) {
         return global;
     }

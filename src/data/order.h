@@ -12,10 +12,13 @@ typedef struct trmi_order {
     trm_shard_mode mode;
     bool shuffled;
     int64_t window; /* <= 1: none */
+    int64_t moved_epoch, moved; /* in this one all shards' places lie so many samples further on (or back) */
 } trmi_order;
 
 /* Places of this shard in an epoch; real ones come first (only `pad` has others). */
 int64_t trmi_order_places(const trmi_order *order);
+/* As many as there would be in an epoch of so many samples. */
+int64_t trmi_order_places_of(const trmi_order *order, int64_t samples);
 int64_t trmi_order_real(const trmi_order *order);
 
 /* The window shuffle walks: `pool` of `window` samples, from which each output is drawn. */

@@ -288,6 +288,22 @@ void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *b
     *batch_index = dataset->index;
 }
 
+trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first, trm_error *err) {
+    TRMI_TRY(trmi_dataset_seal(dataset, err));
+    trmi_order *order = &dataset->order;
+    const int64_t size = dataset->batch_size;
+    if (epoch < 0 || used < 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "%lld samples of epoch %lld: numbers >= 0 expected", (long long)used, (long long)epoch);
+    }
+    const int64_t places = trmi_order_places_of(order, trmi_max_i64(order->count - used, 0));
+    const int64_t left = dataset->drop_remainder ? places / size : (places + size - 1) / size;
+    trmi_dataset_stop(dataset);
+    *first = dataset->epoch_batches - left;
+    order->moved_epoch = epoch;
+    order->moved = used - *first * size * order->shards;
+    return TRM_OK;
+}
+
 trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_index,
                             trm_error *err) {
     const int64_t epoch_max = (int64_t)1 << 31;

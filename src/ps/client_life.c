@@ -6,6 +6,8 @@ static const double last_words_seconds = 1;
 
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch) { client->next_batch = client->joined = batch; }
 
+void trmi_client_patience(trm_ps_client *client, double timeout_seconds) { client->options.timeout_seconds = timeout_seconds; }
+
 void trmi_client_vanish(trm_ps_client *client) {
     trm_error ignored;
     if (client != NULL) {

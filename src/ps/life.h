@@ -9,5 +9,7 @@ void trmi_client_begin_at(trm_ps_client *client, int64_t batch);
 /* Destroys it as if its process had died: no server is told that it ends, each waits for its next life. Pushes that are under way
  * have a second to arrive. */
 void trmi_client_vanish(trm_ps_client *client);
+/* From now on every wait is so long (timeout_seconds of its options). */
+void trmi_client_patience(trm_ps_client *client, double timeout_seconds);
 
 #endif

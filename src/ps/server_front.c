@@ -61,14 +61,17 @@ static bool may_pull(const trm_ps_server *server, const trmi_request *r) {
     return server->step >= r->header.clock && has_pushed(server, r);
 }
 
-/* A pull says with which batch its worker's life began. */
+/* A pull says with which batch its worker's life began; one that was never seen may begin in the middle of a job that goes on
+ * with more workers. */
 static void note_pull(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
+    bool counts = server->options.mode == TRM_PS_BOUNDED && (r->header.flags & 1) == 0;
     if (w != NULL) {
         w->seen = r->started;
+    } else if (counts && r->header.extra[0] > 0) {
+        w = trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
     }
-    bool reads = (r->header.flags & 1) != 0;
-    if (server->options.mode == TRM_PS_BOUNDED && w != NULL && !reads) {
+    if (counts && w != NULL) {
         w->clock = trmi_max_i64(w->clock, r->header.extra[0]);
     }
 }

@@ -2,7 +2,7 @@
  *
  *     model_dir/  checkpoint, ckpt-100/ ...   the chief's: weights, for evaluation and export
  *                 ps/                         the servers': tables, slots, logs; what a restart needs
- *                 job.json                    {"state": "running" | "done" | "failed", ...}
+ *                 job.json                    {"state": "running" | "done" | "failed", ..., "dealt": who had which samples (dealt.h)}
  *                 events.out.tfevents.*       of the chief;  eval/events...  of the evaluator
  *                 export/NAME/                of the EvalSpec's exporters
  */
@@ -12,6 +12,7 @@
 #include "trireme/estimator.h"
 
 #include "base/memory.h"
+#include "train/dealt.h"
 
 #include <stdatomic.h>
 
@@ -30,6 +31,7 @@ struct trm_estimator {
     int32_t servers;
     size_t ring_bytes; /* of a worker's connections */
     trm_comm *workers; /* hybrid: of this life; NULL = they have not met */
+    trmi_dealt dealt;  /* of job.json, and since; where samples are dealt */
     double over_since; /* the job, as far as this process has seen; 0 = it is not */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* that trains or evaluates now */
@@ -49,6 +51,8 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
 void trmi_estimator_say(const trm_estimator *e, const char *format, ...) TRM_PRINTF(2, 3);
 /* Do the servers say who reads what? */
 bool trmi_estimator_lends(const trm_estimator *e);
+/* Are they dealt to workers that keep step? */
+bool trmi_estimator_deals(const trm_estimator *e);
 bool trmi_estimator_stopped(const trm_estimator *e);
 /* Sleeps, but not past a request to stop. */
 void trmi_estimator_sleep(const trm_estimator *e, double seconds);
@@ -104,5 +108,7 @@ trm_callback trmi_step_log(trm_estimator *e);
 typedef enum trmi_job_state { TRMI_JOB_NONE, TRMI_JOB_RUNNING, TRMI_JOB_DONE, TRMI_JOB_FAILED } trmi_job_state;
 trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t global_step, trm_error *err);
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step);
+/* Who had which samples so far; nothing where no job.json says so.   errors  CORRUPT */
+trm_status trmi_job_read_dealt(const trm_estimator *e, trmi_dealt *out, trm_error *err);
 
 #endif

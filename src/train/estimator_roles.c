@@ -137,6 +137,9 @@ static trm_status connect_servers(trm_estimator *e, trm_ps_client **out, trm_err
         }
         bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
                      waited < e->config.session_creation_timeout_secs;
+        if (status == TRM_OK) {
+            trmi_client_patience(*out, e->strategy.timeout_seconds);
+        }
         if (!again) {
             return status;
         }
@@ -204,6 +207,29 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
     return TRM_OK;
 }
 
+/* Where samples are dealt. In a job that is continued with other workers the chief says from where on. */
+static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
+    const double begin = trmi_os_now();
+    double said = begin;
+    TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
+    while (!e->is_chief && e->dealt.count > 0 && e->dealt.list[e->dealt.count - 1].workers != e->trainers) {
+        double now = trmi_os_now();
+        if (trmi_estimator_stopped(e) || now - begin > e->strategy.timeout_seconds) {
+            return TRMI_FAIL(err, trmi_estimator_stopped(e) ? TRM_CANCELLED : TRM_TIMEOUT, "%s/job.json is of a job with %lld workers, this one "
+                             "has %d: the chief has not begun for %.0f s", e->config.model_dir,
+                             (long long)e->dealt.list[e->dealt.count - 1].workers, e->trainers, now - begin);
+        }
+        if (now - said > say_seconds) {
+            said = now;
+            trmi_estimator_say(e, "waiting for the chief to begin since %.0f s", now - begin);
+        }
+        trmi_estimator_sleep(e, 0.1);
+        TRMI_TRY(trmi_job_read_dealt(e, &e->dealt, err));
+    }
+    e->dealt.workers = e->trainers;
+    return TRM_OK;
+}
+
 static trm_status build_model(trainer *t, trm_error *err) {
     trm_estimator *e = t->e;
     trm_model_options options = t->options;
@@ -221,6 +247,10 @@ static trm_status build_model(trainer *t, trm_error *err) {
                                    .table = e->strategy.table,
                                    .context = e->strategy.context};
     TRMI_TRY(trm_model_create(&options, &t->model, err));
+    if (trmi_estimator_deals(e)) {
+        TRMI_TRY(learn_dealt(e, err));
+        t->model->dealt = &e->dealt;
+    }
     atomic_store(&e->model, t->model);
     if (trmi_estimator_stopped(e)) {
         trm_model_request_stop(t->model);

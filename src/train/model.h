@@ -47,6 +47,7 @@ struct trm_model {
     trmi_arena arena;
     trmi_compiled train, evaluate;
     trmi_remote *remote;    /* NULL: parameters are here */
+    struct trmi_dealt *dealt; /* borrowed; workers that keep step: where in the data they are. NULL: step by step from 0 */
     struct trm_auc *auc;    /* made when first needed */
     int64_t epoch;          /* epochs done */
     int64_t epoch_step;     /* steps of the next epoch that are done */

@@ -64,7 +64,7 @@ uint64_t trmi_remote_step(const trmi_remote *remote);
 /* Batches that this worker has finished, in its earlier lives too, as far as the servers know. */
 int64_t trmi_remote_position(const trmi_remote *remote);
 
-/* Before training: the next batch is this one, at most that of trmi_remote_position; servers that have it know its push. */
+/* Before training: the next batch is this one; of those up to trmi_remote_position the servers know the pushes. */
 void trmi_remote_begin_at(trmi_remote *remote, int64_t batch);
 
 /* How often the rows of dense variables have been updated, the least and the most often: equal, and the number of

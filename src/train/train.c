@@ -9,6 +9,7 @@
  * A stop (request, TRM_END of a hook, enough steps) takes effect between steps; the position then
  * says exactly what is done, so that a checkpoint written in on_end resumes with the next step.
  */
+#include "train/dealt.h"
 #include "train/diverge.h"
 #include "train/model.h"
 
@@ -33,6 +34,7 @@ typedef struct run {
     trm_evaluation evaluation;
     trm_loss_scale_state loss_scale;
     int64_t batch; /* of the epoch: the next to read */
+    int64_t ahead; /* of steps: how many more batches the data's position counts (a job continued with other workers) */
     double begin, epoch_begin;
     trmi_pace *pace; /* NULL with one rank */
     trmi_divergence divergence;
@@ -209,7 +211,7 @@ static trm_status follow_loss(run *r, trm_error *err) {
 
 /* After a hybrid worker's death the dense parameters may have a batch more than the tables (train/hybrid.c). */
 static uint64_t steps_done(const run *r) {
-    return r->model->options.ps.tables_only ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step)
+    return r->model->options.ps.tables_only ? (uint64_t)(r->model->epoch * r->p.epoch_steps + r->model->epoch_step - r->ahead)
                                             : trm_model_global_step(r->model);
 }
 
@@ -400,19 +402,32 @@ static trm_status check_data(run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* The servers know what this worker has done, in earlier lives too. */
+static trm_status find_position(run *r, trm_error *err) {
+    trm_model *model = r->model;
+    int64_t done = trmi_remote_position(model->remote);
+    trmi_stretch s = {.batches = r->p.epoch_steps};
+    if (model->dealt != NULL) {
+        int64_t joins = trmi_dealt_newcomer(model->dealt, done);
+        if (joins > done) {
+            trmi_remote_begin_at(model->remote, done = joins);
+        }
+        TRMI_TRY(trmi_dealt_begin(model->dealt, r->options->data, model->train.batch, done, &s, err));
+    }
+    trmi_stretch_at(&s, done, &model->epoch, &model->epoch_step);
+    r->ahead = model->epoch * s.batches + model->epoch_step - done;
+    return TRM_OK;
+}
+
 static trm_status begin(run *r, trm_error *err) {
     TRMI_TRY(check_data(r, err));
     const trm_train_options *o = r->options;
+    bool lent = r->model->remote != NULL && trmi_remote_leases(r->model->remote);
+    TRMI_TRY(r->model->remote != NULL && !lent ? find_position(r, err) : TRM_OK);
     r->rate = r->model->options.learning_rate;
     if (r->rate.total_steps == 0) {
-        int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps : o->steps;
+        int64_t total = o->epochs > 0 ? o->epochs * r->p.epoch_steps - r->ahead : o->steps;
         r->rate.total_steps = o->steps > 0 && o->steps < total ? o->steps : total;
-    }
-    bool lent = r->model->remote != NULL && trmi_remote_leases(r->model->remote);
-    if (r->model->remote != NULL && !lent) { /* the servers know what this worker has done, in earlier lives too */
-        int64_t done = trmi_remote_position(r->model->remote);
-        r->model->epoch = done / r->p.epoch_steps;
-        r->model->epoch_step = done % r->p.epoch_steps;
     }
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
     bool staged = r->model->remote != NULL && trmi_remote_is_staged(r->model->remote);
