@@ -2,6 +2,8 @@
  *
  *   rows      B packed once into panels [k][nr], by all threads; then blocks of rows of A as they lie, tile by
  *             tile, each tile's sums finished in registers: bias, ReLU, mask
+ *   few       nothing is packed: a few rows of B at a time, which stay in the first-level cache for all rows of A; threads share
+ *             the columns
  *   weights   k is the batch: split into a few parts with sums of their own, added in order at the end; a part
  *             goes by chunks, of which B's panels and, one at a time, A's are packed
  *
@@ -25,12 +27,26 @@ enum {
     SUMS_FLOATS = 1 << 19, /* of all splits: more would not stay in the caches */
     REDUCE = 8192,
     LEAST_ROWS = 256,
-    NEAR_FLOATS = 8192 /* packed B that stays in the first-level cache */
+    NEAR_FLOATS = 8192, /* packed B that stays in the first-level cache */
+    FEW_LEAST = 8,      /* rows: with less a register tile would stand half empty */
+    FEW_MOST = 32,      /* ... with more packing is soon worth its while */
+    FEW_FLOATS = 1 << 18, /* of B: what second-level caches do not hold */
+    FEW_DEPTH = 16,     /* rows of B */
+    FEW_COLUMNS = 256,
+    LINE = 16           /* floats */
 };
 
 const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
+static bool is_few(const trmi_dense_problem *p) {
+    bool plain = !p->transpose_a && !p->transpose_b && !p->relu && !p->add && p->b_stride == p->n;
+    return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE && p->k * p->n >= FEW_FLOATS;
+}
+
 bool trmi_dense_fits(const trmi_dense_problem *p) {
+    if (is_few(p)) {
+        return true;
+    }
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
@@ -123,6 +139,58 @@ static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, c
         for (int64_t i = 0; i < d->tasks; i++) {
             run_task(d, a, packed, bias, mask, c, i);
         }
+    }
+}
+
+/* ---- few rows ------------------------------------------------------------------------------------ */
+
+/* `columns` columns of C from `column` on, of which B is given from there. Sums of FEW_DEPTH terms are added up, not single ones: K may be
+ * long. */
+static void add_strip(const trmi_dense_plan *d, const float *a, const float *b, float *c, int64_t columns) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t tiles = trmi_pieces(p->m, d->isa->few);
+    for (int64_t k = 0; k < p->k; k += FEW_DEPTH) {
+        const float *piece = b + k * p->n;
+        for (int64_t i = 0; i < tiles; i++) {
+            int64_t row = trmi_cut_at(p->m, tiles, i);
+            const trmi_dense_tile t = {.rows = (int)(trmi_cut_at(p->m, tiles, i + 1) - row),
+                                       .columns = (int)columns,
+                                       .k = trmi_min_i64(FEW_DEPTH, p->k - k),
+                                       .a = a + row * p->k + k,
+                                       .a_stride = p->k,
+                                       .b = piece,
+                                       .b_stride = p->n,
+                                       .c = c + row * p->n,
+                                       .c_stride = p->n,
+                                       .next = i == 0 && k + 2 * FEW_DEPTH <= p->k ? piece + FEW_DEPTH * p->n : NULL};
+            d->isa->few_rows(&t);
+        }
+    }
+}
+
+static void run_strip(const trmi_dense_plan *d, const float *a, const float *b, const float *bias, const float *mask, float *c,
+                      int64_t column, int64_t columns) {
+    int64_t rows = d->problem.m, n = d->problem.n;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = column; j < column + columns; j++) {
+            c[i * n + j] = bias != NULL ? bias[j] : 0;
+        }
+    }
+    add_strip(d, a, b + column, c + column, columns);
+    for (int64_t i = 0; mask != NULL && i < rows; i++) {
+        for (int64_t j = column; j < column + columns; j++) {
+            c[i * n + j] = mask[i * n + j] <= 0 ? 0 : c[i * n + j];
+        }
+    }
+}
+
+static void run_few(const trmi_dense_plan *d, const float *a, const float *b, const float *bias, const float *mask, float *c) {
+    int64_t n = d->problem.n, lines = trmi_pieces(n, LINE);
+    int64_t strips = trmi_min_i64(lines, trmi_round_up(trmi_pieces(n, FEW_COLUMNS), d->threads));
+#pragma omp parallel for schedule(static) num_threads(d->threads)
+    for (int64_t i = 0; i < strips; i++) {
+        int64_t begin = trmi_cut_at(lines, strips, i) * LINE, end = trmi_min_i64(n, trmi_cut_at(lines, strips, i + 1) * LINE);
+        run_strip(d, a, b, bias, mask, c, begin, end - begin);
     }
 }
 
@@ -222,12 +290,18 @@ static void run_weights(const trmi_dense_plan *d, const float *a, const float *b
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *d) {
     *d = (trmi_dense_plan){.problem = *problem, .isa = trmi_dense(), .pack = trmi_gemm(), .threads = threads};
     d->panels = trmi_pieces(problem->n, d->isa->nr);
+    d->few = is_few(problem);
+    if (d->few) {
+        return 0;
+    }
     return problem->transpose_a ? prepare_weights(d) : prepare_rows(d);
 }
 
 void trmi_dense_run(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
                     const float *mask, float *c, void *scratch) {
-    if (d->problem.transpose_a) {
+    if (d->few) {
+        run_few(d, a, b, bias, mask, c);
+    } else if (d->problem.transpose_a) {
         run_weights(d, a, b, c, scratch);
     } else {
         run_rows(d, a, b, bias, mask, c, scratch);

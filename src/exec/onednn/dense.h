@@ -1,6 +1,7 @@
 /* exec/onednn/dense.h: float32 products of two matrices, as layers make them:
  *
  *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
+ *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
  *      weights  C [M, N] = A^T B                A [K, M], B [K, N], K the batch
  *
  * The same bits for any number of threads. */
@@ -23,6 +24,7 @@ typedef struct trmi_dense_plan {
     const trmi_dense_isa *isa;
     const trmi_gemm_isa *pack;
     int threads;
+    bool few;
     int64_t panels;
     int64_t depth, blocks;             /* rows: blocks of k and their length; weights: chunks of k */
     int64_t task_rows, tasks;          /* rows */

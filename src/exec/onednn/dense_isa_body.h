@@ -197,5 +197,88 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
     }
 }
 
-const trmi_dense_isa PASTE(trmi_dense_, NAME) = {
-    .mr = MR, .nr = NR, .rows = rows, .columns = columns, .take = take, .all_rows = all_rows};
+/* ---- few rows --------------------------------------------------------------------------------------------- */
+
+enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
+
+/* From `column` on, so many vectors wide. */
+INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows, const int vectors, const bool asks) {
+    vec sum[FEW][FEW_VECTORS];
+    const float *from = t->b + column, *next = t->next + (asks ? column : 0), *left = t->a;
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            sum[i][j] = (vec){0};
+        }
+    }
+    for (int64_t p = 0; p < t->k; p++, from += t->b_stride, left++) {
+        vec right[FEW_VECTORS];
+        UNROLL for (int j = 0; j < vectors; j++) {
+            right[j] = *(const vec_memory *)(from + j * VL);
+            if (asks) {
+                __builtin_prefetch(next + p * t->b_stride + j * VL, 0, 3);
+            }
+        }
+        UNROLL for (int i = 0; i < rows; i++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
+                sum[i][j] += left[i * t->a_stride] * right[j];
+            }
+        }
+    }
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            *(vec_memory *)(t->c + i * t->c_stride + column + j * VL) += sum[i][j];
+        }
+    }
+}
+
+/* What is left of columns, less than a vector. */
+INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int rows) {
+    for (int i = 0; i < rows; i++) {
+        for (int64_t j = column; j < t->columns; j++) {
+            float sum = 0;
+            for (int64_t p = 0; p < t->k; p++) {
+                sum += t->a[i * t->a_stride + p] * t->b[p * t->b_stride + j];
+            }
+            t->c[i * t->c_stride + j] += sum;
+        }
+    }
+}
+
+INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
+    int64_t column = 0;
+    for (int64_t left = t->columns / VL; left > 0;) { /* threes, and twos rather than a single one */
+        if (left >= 3 && left != 4) {
+            few_sums(t, column, rows, 3, asks);
+            left -= 3, column += 3 * VL;
+        } else if (left >= 2) {
+            few_sums(t, column, rows, 2, asks);
+            left -= 2, column += 2 * VL;
+        } else {
+            few_sums(t, column, rows, 1, asks);
+            left--, column += VL;
+        }
+    }
+    few_edge(t, column, rows);
+}
+
+#define FEW_ROWS(N)                                                                                \
+    static __attribute__((noinline)) void few_##N(const trmi_dense_tile *t) {                      \
+        if (t->next != NULL) {                                                                     \
+            few_columns(t, N < FEW ? N : FEW, true);                                               \
+        } else {                                                                                   \
+            few_columns(t, N < FEW ? N : FEW, false);                                              \
+        }                                                                                          \
+    }
+FEW_ROWS(1) FEW_ROWS(2) FEW_ROWS(3) FEW_ROWS(4)
+#if VL == 16
+FEW_ROWS(5) FEW_ROWS(6) FEW_ROWS(7) FEW_ROWS(8)
+static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4, few_5, few_6, few_7, few_8};
+#else
+static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4};
+#endif
+#undef FEW_ROWS
+
+static void few_rows(const trmi_dense_tile *t) { few_tiles[t->rows - 1](t); }
+
+const trmi_dense_isa PASTE(trmi_dense_, NAME) = {.mr = MR, .nr = NR, .rows = rows, .columns = columns, .take = take,
+                                                 .all_rows = all_rows, .few = FEW, .few_rows = few_rows};

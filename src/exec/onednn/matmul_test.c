@@ -165,7 +165,15 @@ static void dense(void **state) {
     }
 }
 
+/* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that threads share it. */
+static void few(void **state) {
+    for (int i = 0; i < 24; i++) {
+        int64_t n = i % 6 == 0 ? between(64, 100) : between(100, 700);
+        check(&(shape){.batch = 1, .m = between(8, 32), .n = n, .k = (1 << 18) / n + between(1, 200), .mask = i & 1});
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear), cmocka_unit_test(dense)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear), cmocka_unit_test(dense), cmocka_unit_test(few)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
