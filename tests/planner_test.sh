@@ -155,6 +155,14 @@ for asked in "" --shard-optimizer; do
 done
 holds "$(number memory_bytes "$dir/hosts--shard-optimizer") < 0.9 * $(number memory_bytes "$dir/hosts")" "slices between hosts"
 
+# Without links ranks are devices of their own, not shares of this machine: one device of a rank's batch takes what eight take, but for messages.
+expect 0 'messages are guessed' simulate mlp --classes 1000 --batch-size 32 --mesh 64x8 --largest 1
+expect 0 '"links":"guessed"' simulate mlp --classes 1000 --batch-size 32 --mesh 64x8 --no-measure --largest 1 --json
+grep -o '"weak".*' "$dir/out" >"$dir/many"
+expect 0 '"links":"guessed"' simulate mlp --classes 1000 --batch-size 32 -n 2 --no-measure --largest 1 --json
+grep -o '"weak".*' "$dir/out" >"$dir/few"
+holds "$(number step_seconds "$dir/many") < 1.1 * $(number step_seconds "$dir/few")" "a device as one of 512 and as one of two"
+
 # Predictions are held against runs: every plan runs, and figures come out. Ranks look at costs between the runs; these are guessed, so that nothing changes
 # (train/planner_looks_test has costs that are measured).
 expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --refresh --validate --repeats 3 --json

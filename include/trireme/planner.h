@@ -32,6 +32,7 @@ typedef struct trm_planner_options {
     int64_t memory_bytes; /* a rank; 0 = any */
     const char *links;    /* text of a description of links (docs/auto-parallel.md); NULL = guesses for ranks
                              that share this machine */
+    bool own_devices;     /* without `links`: ranks share no cores, each is a device like this process; what the simulator is asked about */
     bool guess_links;     /* those guesses even if there is a communicator */
     const char *plan;     /* text of a plan file of this graph: compared as "the given plan", its pins are kept */
     bool full_batch;      /* the model's data is the batch of all ranks, not of one */

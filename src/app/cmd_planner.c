@@ -87,7 +87,7 @@ static trm_status begin(app_context *app, bool simulate, planning *p, trm_error 
         return status;
     }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks, .hosts = (int32_t)o->plan_hosts, .mesh = o->plan_mesh,
-                                         .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links, .guess_links = guess,
+                                         .search = o->plan_search, .memory_bytes = o->plan_memory, .links = p->links, .guess_links = guess, .own_devices = simulate,
                                          .plan = p->given, .full_batch = o->full_batch, .no_measure = o->plan_no_measure, .no_frontier = simulate,
                                          .comm = simulate ? NULL : app_comm(app), .refresh = o->plan_refresh,
                                          .trial_seconds = app_trial_seconds(o), .looks = o->plan_validate,

@@ -24,7 +24,7 @@ const app_command app_commands[] = {
      app_run_plan},
     {"simulate", "MODEL", 1, 1, "a training step on ranks that are not here, to 16,384 of them",
      "Searches the plan for the mesh, then simulates: strong and weak scaling, what faster links, operators or a slow rank\n"
-     "change. Operators are those of this machine (times 'speed' of the links' file), links are the file's.",
+     "change. Each rank is a device of its own with this machine's operators (times 'speed' of the links' file); links are the file's, guessed without one.",
      "trireme simulate resnet50 --mesh 64x8 --links cluster.links --trace step.json",
      {&app_group_common, &app_group_dry_run, &app_group_planner, &app_group_simulate, &app_group_click_data, &app_group_network,
       &app_group_click_model, &app_group_exec, &app_group_train},

@@ -78,7 +78,7 @@ static void settle_drive(trm_planner *p) {
 static void settle_threads(trm_planner *p, int *threads, int *together) {
     int cpus = p->probe.cores;
     *threads = p->model.threads;
-    if (p->options.links == NULL) {
+    if (p->options.links == NULL && !p->options.own_devices) {
         p->links.cores = cpus;
     }
     if (*threads == 0) {

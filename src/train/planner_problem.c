@@ -10,7 +10,7 @@
 
 /* ---- how its job would run -------------------------------------------------------------------------------- */
 
-static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1; }
+static bool has_hosts(const trm_planner *p) { return p->options.links != NULL || p->options.hosts > 1 || p->options.own_devices; }
 
 /* As a job of these ranks would have it (exec/shard.h): on one host always, on several if it was asked for. */
 static bool has_slices(const trm_planner *p) { return p->ranks > 1 && (!has_hosts(p) || p->model.parallel.shard_optimizer); }

@@ -246,6 +246,12 @@ static void tell(simulation *s) {
     char memory[TRMI_BYTES_TEXT];
     trmi_text_printf(t, "step          %.3f ms, no plan below %.3f ms; %.*f samples/s; %s a rank\n", info.step_seconds * 1e3,
                      info.lower_bound * 1e3, info.samples_per_second < 100 ? 1 : 0, info.samples_per_second, trmi_bytes_text(info.memory_bytes, memory));
+    if (s->p->options.links == NULL) {
+        const trmi_level *guess = &s->p->links.levels[0];
+        trmi_text_printf(t, "assuming      a device a rank, each as fast as this machine with %d thread%s; messages are guessed, %.3g us and %.3g GB/s a rank: "
+                         "--links FILE says what they are\n", s->p->costs.threads, s->p->costs.threads == 1 ? "" : "s", guess->alpha * 1e6,
+                         1e-9 / guess->beta);
+    }
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "", "best plan there ms");
@@ -277,8 +283,9 @@ static void tell_json(simulation *s) {
     trm_planner_describe(s->p, &info);
     trmi_text_printf(t, "{\"event\":\"simulate\",\"ranks\":%d,\"mesh\":\"%s\",\"global_batch\":%lld,\"step_seconds\":%.9g,"
                      "\"samples_per_second\":%.9g,\"memory_bytes\":%.0f,\"certificate\":{\"objective\":%.9g,\"lower_bound\":%.9g,"
-                     "\"gap\":%.9g,\"solve_seconds\":%.9g}", (int)info.ranks, info.mesh, (long long)s->p->batch, info.step_seconds,
-                     info.samples_per_second, info.memory_bytes, info.step_seconds, info.lower_bound, info.gap, info.solve_seconds);
+                     "\"gap\":%.9g,\"solve_seconds\":%.9g},\"links\":\"%s\"", (int)info.ranks, info.mesh, (long long)s->p->batch, info.step_seconds,
+                     info.samples_per_second, info.memory_bytes, info.step_seconds, info.lower_bound, info.gap, info.solve_seconds,
+                     s->p->options.links == NULL ? "guessed" : "given");
     json_points(t, "weak", s->weak, s->weak_count);
     json_points(t, "strong", s->strong, s->strong_count);
     trmi_text_printf(t, ",\"what_if\":[");
