@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A worker and its server in two network namespaces joined by a veth pair: what of the link rows get, pulled and pushed,
-# beside a plain TCP stream each way, in turns in one run. The link is as fast as the CPUs make it, and then of RATE
+# beside a plain TCP stream each way and, where it is there, UCX's own bandwidth test over the same link (its tcp transport, polling as it
+# does by itself and sleeping as we do: the better of both), in turns in one run. The link is as fast as the CPUs make it, and then of RATE
 # (tc tbf; 10gbit), as a network card's would be. Needs root, ip, tc. Usage: bench/ps_link.sh [BUILD_DIR] [ROUNDS] [RATE...]
 # Not under real-time priority: the kernel thread that delivers packets would starve.
 set -u
@@ -38,6 +39,17 @@ rows() { # prints pull and push in GB/s
     awk -F'[:,}]' '/"wire.pull"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) pull = $(i+1) }
         /"wire.push"/ { for (i = 1; i < NF; i++) if ($i ~ /"median"|"value"/) push = $(i+1) } END { print pull, push }' "$work/rows"
 }
+# UCX_TLS=tcp: left alone it finds shared memory between the name spaces.
+perftest() { # MODE: GB/s
+    local best
+    UCX_TLS=tcp ip netns exec "$a" timeout 60 ucx_perftest -t tag_bw -s 8388608 -n 80 -w 1 -p 13401 -E "$1" > /dev/null 2>&1 &
+    local server=$!
+    sleep 0.7
+    best=$(UCX_TLS=tcp ip netns exec "$b" timeout 60 ucx_perftest 10.99.1.1 -t tag_bw -s 8388608 -n 80 -w 1 -p 13401 -E "$1" 2> /dev/null |
+        awk '/^Final/ { printf "%.3f", $6 * 1048576e-9 }')
+    wait $server
+    echo "${best:-0}"
+}
 for rate; do
     megabytes=3000
     if [ "$rate" != none ]; then
@@ -48,8 +60,15 @@ for rate; do
     for ((round = 0; round < rounds; round++)); do
         read -r pull push < <(rows)
         down=$(stream "$a" "$b" 10.99.1.2 $megabytes) up=$(stream "$b" "$a" 10.99.1.1 $megabytes)
-        awk -v r="$rate" -v pull="$pull" -v push="$push" -v down="$down" -v up="$up" 'BEGIN {
-            printf "link %s: a stream %.2f and %.2f GB/s; pulls %.2f GB/s, %.2f of it; pushes %.2f GB/s, %.2f of it\n",
-                   r, down, up, pull, pull / down, push, push / up }'
+        poll=0 sleeping=0
+        if command -v ucx_perftest > /dev/null; then
+            poll=$(perftest poll) sleeping=$(perftest sleep)
+        fi
+        awk -v r="$rate" -v pull="$pull" -v push="$push" -v down="$down" -v up="$up" -v poll="$poll" -v sleeping="$sleeping" 'BEGIN {
+            printf "link %s: a stream %.2f and %.2f GB/s; pulls %.2f GB/s, %.2f of it; pushes %.2f GB/s, %.2f of it",
+                   r, down, up, pull, pull / down, push, push / up
+            ucx = poll > sleeping ? poll : sleeping
+            if (ucx > 0) printf "; ucx_perftest %.2f (polling) and %.2f GB/s: pulls %.2f, pushes %.2f of the better", poll, sleeping, pull / ucx, push / ucx
+            print "" }'
     done
 done

@@ -1,5 +1,5 @@
 /* Tests of what a stranger to a running job can ask its servers. */
-#include "check.h"
+#include "servers.h"
 
 #include "trireme/ps_tools.h"
 
@@ -12,16 +12,7 @@ typedef struct job {
 } job;
 
 static void job_start(job *j, trm_ps_mode mode, int32_t workers) {
-    trm_error err;
-    for (int32_t s = 0; s < SERVERS; s++) {
-        trm_ps_server_options o = {.server = s,
-                                   .servers = SERVERS,
-                                   .shards = 2,
-                                   .mode = mode,
-                                   .workers = workers,
-                                   .memory_bytes = 1 << 26};
-        CHECK_OK(trm_ps_server_start(&o, &j->server[s], &err), err);
-    }
+    servers_start(j->server, SERVERS, (trm_ps_server_options){.shards = 2, .mode = mode, .workers = workers});
 }
 
 static void job_stop(job *j) {

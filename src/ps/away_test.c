@@ -1,5 +1,5 @@
 /* A server that is started again waits for nobody who had left or rests, and does for those who came back. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/os.h"
 #include "ps/client.h"
@@ -16,13 +16,7 @@ typedef struct fixture {
 } fixture;
 
 static void start(fixture *f) {
-    trm_error err;
-    trm_status status;
-    do {
-        status = trm_ps_server_start(&f->options, &f->server, &err);
-        usleep(10000);
-    } while (status == TRM_IO); /* the port of the life before may linger */
-    CHECK_OK(status, err);
+    f->server = server_start(f->options);
     snprintf(f->address, sizeof f->address, "%s", trm_ps_server_address(f->server));
     f->options.listen = f->address;
 }

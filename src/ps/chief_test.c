@@ -1,5 +1,5 @@
 /* The chief's lease: who has it, who loses it when, and what is refused to whoever has not. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/os.h"
 #include "ps/client.h"
@@ -17,12 +17,8 @@ typedef struct fixture {
 } fixture;
 
 static void start(fixture *f) {
-    for (int s = 0; s < 2; s++) {
-        const trm_ps_server_options o = {.server = s, .servers = 2, .shards = 1, .folder = f->folder, .log_pushes = true,
-                                         .memory_bytes = 1 << 24, .workers = 3, .worker_timeout_seconds = lease};
-        trm_error err;
-        CHECK_OK(trm_ps_server_start(&o, &f->servers[s], &err), err);
-    }
+    servers_start(f->servers, 2, (trm_ps_server_options){.shards = 1, .folder = f->folder, .log_pushes = true, .workers = 3,
+                                                         .worker_timeout_seconds = lease});
 }
 
 static void stop(fixture *f) {

@@ -1,6 +1,6 @@
 /* Tests of looking into a job's folder: the rows that servers have, who wrote them, damage named.
  */
-#include "check.h"
+#include "servers.h"
 
 #include "base/memory.h"
 #include "base/os.h"
@@ -53,16 +53,7 @@ static int32_t a, b;
 
 static void start_job(int servers) {
     trm_error err;
-    for (int s = 0; s < servers; s++) {
-        trm_ps_server_options o = {.server = s,
-                                   .servers = servers,
-                                   .shards = 2,
-                                   .folder = folder,
-                                   .memory_bytes = 1 << 26,
-                                   .initial = initial,
-                                   .log_pushes = true};
-        CHECK_OK(trm_ps_server_start(&o, &server[s], &err), err);
-    }
+    servers_start(server, servers, (trm_ps_server_options){.shards = 2, .folder = folder, .initial = initial, .log_pushes = true});
     for (int w = 0; w < 2; w++) {
         trm_ps_client_options o = {
             .local = server, .servers = servers, .worker = w, .ring_bytes = 1 << 20};

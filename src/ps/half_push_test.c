@@ -1,6 +1,6 @@
 /* A synchronous worker dies while its push goes out to two servers, at each message of it: whatever they have of it, the job
  * goes on to the rows of one that nobody disturbed. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/error.h"
 #include "ps/client.h"
@@ -131,11 +131,7 @@ static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     uint64_t keys[KEYS];
     j = (job){0};
     ahead = (fate){.told = told, .server = server};
-    for (int s = 0; s < SERVERS; s++) {
-        const trm_ps_server_options o = {
-            .server = s, .servers = SERVERS, .shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS, .memory_bytes = 1 << 25};
-        CHECK_OK(trm_ps_server_start(&o, &j.server[s], &err), err);
-    }
+    servers_start(j.server, SERVERS, (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
     for (int n = 0; n < WORKERS; n++) {
         join(&j, n);
     }

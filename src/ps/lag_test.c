@@ -1,5 +1,5 @@
 /* Bounds of single tables, and how far behind pushes are, counted by table. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/error.h"
 #include "ps/client.h"
@@ -14,13 +14,9 @@ typedef struct worker {
 } worker;
 
 static trm_ps_server *start_with(trm_ps_server_options o) {
-    trm_ps_server *server;
     o.shards = 2;
-    o.memory_bytes = 1 << 24;
     o.workers = 2;
-    trm_error err;
-    CHECK_OK(trm_ps_server_start(&o, &server, &err), err);
-    return server;
+    return server_start(o);
 }
 
 static trm_ps_server *start(int32_t staleness) {

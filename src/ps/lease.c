@@ -211,10 +211,28 @@ static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_opt
     return trmi_max_i64(0, trmi_min_i64(until, trmi_min_i64(most, part)));
 }
 
+static trm_status lose(trmi_lease_book *book, int64_t id, trm_error *err) {
+    trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
+    return change(book, &e, err);
+}
+
+/* Takes leases back whose time is over. */
+static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
+    for (int64_t i = book->lent_count; i-- > 0;) {
+        lent *l = &book->lent[i];
+        if (l->deadline == 0) {
+            l->deadline = now + book->options.timeout_seconds; /* from a log: it gets its time */
+        } else if (now > l->deadline) {
+            TRMI_TRY(lose(book, l->id, err));
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
     TRMI_TRY(open_book(book, options, err));
-    TRMI_TRY(trmi_lease_expire(book, now, err));
+    TRMI_TRY(expire(book, now, err));
     if (book->options.epochs > 0 && book->epoch >= book->options.epochs) {
         return TRM_END;
     }
@@ -275,23 +293,6 @@ trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worke
     trmi_lease_event e = {
         .kind = TRMI_LEASE_PROGRESS, .worker = worker, .id = id, .position = position};
     return change(book, &e, err);
-}
-
-static trm_status lose(trmi_lease_book *book, int64_t id, trm_error *err) {
-    trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
-    return change(book, &e, err);
-}
-
-trm_status trmi_lease_expire(trmi_lease_book *book, double now, trm_error *err) {
-    for (int64_t i = book->lent_count; i-- > 0;) {
-        lent *l = &book->lent[i];
-        if (l->deadline == 0) {
-            l->deadline = now + book->options.timeout_seconds; /* from a log: it gets its time */
-        } else if (now > l->deadline) {
-            TRMI_TRY(lose(book, l->id, err));
-        }
-    }
-    return TRM_OK;
 }
 
 trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_error *err) {

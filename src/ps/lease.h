@@ -48,8 +48,7 @@ trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, 
 /* TRM_OK, also for a position that was reported before.   errors  CANCELLED (lost), INVALID */
 trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                                double now, trm_error *err);
-/* Takes leases back whose time is over, or all of one worker (its next incarnation is here). */
-trm_status trmi_lease_expire(trmi_lease_book *book, double now, trm_error *err);
+/* Takes back all of one worker (its next incarnation is here). */
 trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_error *err);
 /* Only those with a number above `id`: their worker never heard of them. */
 trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t id,

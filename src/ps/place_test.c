@@ -1,6 +1,6 @@
 /* Tests of placement: TensorFlow's partitioners, where parts go, and that a checkpoint of placed
  * variables loads at another number of servers. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/os.h"
 #include "ps/client.h"
@@ -99,17 +99,7 @@ static int64_t rows_on(const trm_ps_server *server, int32_t table) {
 }
 
 static void start(int servers, trm_ps_server **server) {
-    for (int s = 0; s < servers; s++) {
-        trm_error err;
-        trm_ps_server_options o = {.server = s,
-                                   .servers = servers,
-                                   .shards = 2,
-                                   .memory_bytes = 1 << 26,
-                                   .folder = folder,
-                                   .mode = TRM_PS_SYNC,
-                                   .workers = WORKERS};
-        CHECK_OK(trm_ps_server_start(&o, &server[s], &err), err);
-    }
+    servers_start(server, servers, (trm_ps_server_options){.shards = 2, .folder = folder, .mode = TRM_PS_SYNC, .workers = WORKERS});
 }
 
 typedef struct one_worker {

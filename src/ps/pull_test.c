@@ -1,5 +1,5 @@
 /* Tests of pulls in parts, and beside a cache of hot rows. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -25,11 +25,7 @@ static int table_of(int slice) { return slice % TABLES; } /* the first ones have
 static void start(job *j, trm_ps_client_options o,
                   trmi_channel *(*wrap)(void *context, trmi_channel *channel), void *context) {
     trm_error err;
-    for (int s = 0; s < SERVERS; s++) {
-        trm_ps_server_options so = {
-            .server = s, .servers = SERVERS, .shards = 2, .memory_bytes = 1 << 26};
-        CHECK_OK(trm_ps_server_start(&so, &j->server[s], &err), err);
-    }
+    servers_start(j->server, SERVERS, (trm_ps_server_options){.shards = 2});
     o.local = j->server;
     o.servers = SERVERS;
     o.ring_bytes = 1 << 18;
@@ -102,9 +98,7 @@ static void parts_give_the_rows_of_the_whole(void **state) {
 static void synchronous_workers_pull_at_once(void **state) {
     trm_error err;
     job j = {0};
-    trm_ps_server_options so = {
-        .servers = 1, .shards = 1, .memory_bytes = 1 << 26, .mode = TRM_PS_SYNC, .workers = 1};
-    CHECK_OK(trm_ps_server_start(&so, &j.server[0], &err), err);
+    servers_start(j.server, 1, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 1});
     trm_ps_client_options co = {.local = j.server, .servers = 1, .ring_bytes = 1 << 22};
     CHECK_OK(trm_ps_client_create(&co, &j.client, &err), err);
     trm_table_options to = {.name = "t", .width = 1};
@@ -135,10 +129,7 @@ static void learn(int32_t servers, int32_t shards, trm_dtype wire, float (*out)[
     for (int i = 0; i < SOME * WIDTH_MAX; i++) {
         gradients[i] = 0.01f * (float)(i % 23 - 11);
     }
-    for (int s = 0; s < servers; s++) {
-        trm_ps_server_options so = {.server = s, .servers = servers, .shards = shards, .memory_bytes = 1 << 26};
-        CHECK_OK(trm_ps_server_start(&so, &j.server[s], &err), err);
-    }
+    servers_start(j.server, servers, (trm_ps_server_options){.shards = shards});
     trm_ps_client_options co = {.local = j.server, .servers = servers, .ring_bytes = 1 << 20, .wire = wire};
     CHECK_OK(trm_ps_client_create(&co, &j.client, &err), err);
     for (int t = 0; t < TABLES; t++) {

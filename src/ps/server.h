@@ -224,7 +224,6 @@ void trmi_request_answer(trmi_request *request);
 trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
 /* The link has ended: forgets them. */
 void trmi_request_drop_late(trmi_ps_link *link);
-void trmi_run_pull(trmi_runner *runner, trmi_request *request);
 void trmi_run_push(trmi_runner *runner, trmi_request *request);
 void trmi_run_group(trmi_runner *runner, trmi_request *request);
 void trmi_run_stage(trmi_runner *runner, trmi_request *request);

@@ -242,6 +242,15 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     return status;
 }
 
+static void run_pull(trmi_runner *runner, trmi_request *r) {
+    uint32_t s = runner->shard->number;
+    trm_error err;
+    if (trmi_shard_pull(runner->shard, r->sections + r->first[s], r->first[s + 1] - r->first[s],
+                        (trm_dtype)r->header.dtype, &err) != TRM_OK) {
+        trmi_request_fail(r, &err);
+    }
+}
+
 static bool begin_pull(trmi_request *r) {
     trm_error err;
     trm_status status = r->err.status != TRM_OK ? (trm_status)r->err.status : prepare_reply(r->link->server, r, &err);
@@ -253,7 +262,7 @@ static bool begin_pull(trmi_request *r) {
         trmi_request_answer(r);
         return true;
     }
-    r->run = trmi_run_pull;
+    r->run = run_pull;
     trmi_request_dispatch(r->link->server, r);
     return true;
 }
@@ -268,15 +277,6 @@ void trmi_request_pulls_go(trmi_request *list) {
 }
 
 /* ---- on the shards --------------------------------------------------------------------------- */
-
-void trmi_run_pull(trmi_runner *runner, trmi_request *r) {
-    uint32_t s = runner->shard->number;
-    trm_error err;
-    if (trmi_shard_pull(runner->shard, r->sections + r->first[s], r->first[s + 1] - r->first[s],
-                        (trm_dtype)r->header.dtype, &err) != TRM_OK) {
-        trmi_request_fail(r, &err);
-    }
-}
 
 static void note_pushed(trmi_runner *runner, trmi_request *r, trm_status status, bool applied,
                         const trm_error *err) {

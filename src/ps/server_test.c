@@ -1,6 +1,6 @@
 /* Tests of servers and clients together: modes, exactly-once under a bad network, restarts,
  * checkpoints. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/memory.h"
 #include "base/rng.h"
@@ -27,13 +27,11 @@ typedef struct cluster {
 } cluster;
 
 static void start_server(cluster *c, int number) {
-    trm_error err;
     trm_ps_server_options o = c->options;
     o.server = number;
     o.servers = c->servers;
-    o.memory_bytes = o.memory_bytes == 0 ? 1 << 26 : o.memory_bytes;
     o.listen = c->tcp ? "127.0.0.1:0" : NULL;
-    CHECK_OK(trm_ps_server_start(&o, &c->server[number], &err), err);
+    c->server[number] = server_start(o);
 }
 
 static void start(cluster *c) {

@@ -1,6 +1,6 @@
 /* A client that does not read its answers: nobody else waits for it, it has them when it reads, and after long it is cut off,
  * which costs it nothing. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/error.h"
 #include "ps/client.h"
@@ -18,12 +18,8 @@ typedef struct worker {
 } worker;
 
 static trm_ps_server *start(double worker_timeout) {
-    const trm_ps_server_options o = {.shards = 1, .memory_bytes = 1 << 26, .listen = "127.0.0.1:0", .workers = 2,
-                                     .worker_timeout_seconds = worker_timeout};
-    trm_ps_server *server;
-    trm_error err;
-    CHECK_OK(trm_ps_server_start(&o, &server, &err), err);
-    return server;
+    return server_start((trm_ps_server_options){
+        .shards = 1, .listen = "127.0.0.1:0", .workers = 2, .worker_timeout_seconds = worker_timeout});
 }
 
 static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {

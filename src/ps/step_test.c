@@ -1,6 +1,6 @@
 /* Synchronous steps of lent samples, one interleaving at a time: a worker dies between two servers, the last step of a
  * job, a checkpoint that comes first, lives that overlap, a connection that breaks below a pull. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -21,20 +21,13 @@ typedef struct cluster {
 } cluster;
 
 static void start(cluster *c, int number) {
-    trm_error err;
-    trm_status status;
     trm_ps_server_options o = c->options;
     o.server = number;
     o.servers = c->servers;
     o.folder = c->folder;
     o.log_pushes = true;
-    o.memory_bytes = 1 << 24;
     o.listen = c->address[number];
-    do {
-        status = trm_ps_server_start(&o, &c->server[number], &err);
-        usleep(10000);
-    } while (status == TRM_IO); /* the port of the life before may linger */
-    CHECK_OK(status, err);
+    c->server[number] = server_start(o);
     snprintf(c->address[number], sizeof c->address[number], "%s", trm_ps_server_address(c->server[number]));
 }
 

@@ -136,8 +136,6 @@ static inline void trmi_row_table_initial(trmi_row_table *table, uint64_t key) {
 /* A record for a new row, its contents undefined, making room within the budget and the cap; NULL
  * if there is none. */
 char *trmi_row_table_take_row(trmi_row_table *table, uint64_t key, uint32_t tick);
-/* Looks at a few rows for expiry; gives memory back after many have left. */
-void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick);
 /* One row leaves if the cap says that the table is full. False if none can. */
 bool trmi_row_table_keep_cap(trmi_row_table *table, uint32_t tick);
 

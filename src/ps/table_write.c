@@ -389,23 +389,6 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
     return missing;
 }
 
-trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                                 trm_dtype dtype, const void *gradients, const trmi_tick *tick,
-                                 trm_error *err) {
-    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    trmi_apply_args args;
-    trmi_apply_prepare(&table->options.optimizer, tick, &args);
-    for (int64_t begin = 0; begin < count; begin += TRMI_LOOKUP_KEYS) {
-        int64_t some = trmi_min_i64(count - begin, TRMI_LOOKUP_KEYS);
-        const char *from = (const char *)gradients + (size_t)begin * bytes;
-        int64_t missing = update_present(table, keys + begin, some, dtype, from, &args, tick);
-        table->stats.updates += some - missing;
-        TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &args, tick, err));
-    }
-    trmi_row_table_sweep(table, count / 4 + SWEEP_MINIMUM, tick);
-    return TRM_OK;
-}
-
 /* ---- expiry ---------------------------------------------------------------------------------- */
 
 static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_t last_time,
@@ -451,7 +434,7 @@ static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tic
 }
 
 /* Looks at the rows of a few places, in turn; a page that has lost most of its rows shrinks. */
-void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
+static void sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->min_norm == 0) {
         return;
@@ -481,4 +464,23 @@ void trmi_row_table_sweep(trmi_row_table *table, int64_t rows, const trmi_tick *
             table->stats.expired++;
         }
     }
+}
+
+/* ---- a push -------------------------------------------------------------------------------- */
+
+trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, int64_t count,
+                                 trm_dtype dtype, const void *gradients, const trmi_tick *tick,
+                                 trm_error *err) {
+    size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
+    trmi_apply_args args;
+    trmi_apply_prepare(&table->options.optimizer, tick, &args);
+    for (int64_t begin = 0; begin < count; begin += TRMI_LOOKUP_KEYS) {
+        int64_t some = trmi_min_i64(count - begin, TRMI_LOOKUP_KEYS);
+        const char *from = (const char *)gradients + (size_t)begin * bytes;
+        int64_t missing = update_present(table, keys + begin, some, dtype, from, &args, tick);
+        table->stats.updates += some - missing;
+        TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &args, tick, err));
+    }
+    sweep(table, count / 4 + SWEEP_MINIMUM, tick);
+    return TRM_OK;
 }

@@ -1,5 +1,5 @@
 /* Tests of how a worker numbers the distinct keys of a batch, and arranges them for servers. */
-#include "check.h"
+#include "servers.h"
 
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -18,8 +18,7 @@ typedef struct job {
 
 static void job_start(job *j, int32_t shards) {
     trm_error err;
-    trm_ps_server_options so = {.shards = shards, .memory_bytes = 1 << 26};
-    CHECK_OK(trm_ps_server_start(&so, &j->server, &err), err);
+    j->server = server_start((trm_ps_server_options){.shards = shards});
     trm_ps_client_options co = {.local = &j->server, .servers = 1, .ring_bytes = 1 << 20};
     CHECK_OK(trm_ps_client_create(&co, &j->client, &err), err);
     for (int t = 0; t < 3; t++) {

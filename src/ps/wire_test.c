@@ -1,5 +1,5 @@
 /* Tests of what goes over a 16-bit wire: gradients arrive right on average, and again the same. */
-#include "check.h"
+#include "servers.h"
 
 #include "trireme/ps.h"
 
@@ -11,12 +11,10 @@ enum { KEYS = 50, WIDTH = 16, PUSHES = 200 };
 /* Pushes one gradient so often to rows of float32; `rows` are what has become of them. */
 static void push_often(trm_dtype wire, bool to_nearest, float gradient, float rows[KEYS][WIDTH]) {
     trm_error err;
-    trm_ps_server *server;
+    trm_ps_server *server = server_start((trm_ps_server_options){.shards = 2});
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t table;
-    trm_ps_server_options so = {.shards = 2, .memory_bytes = 1 << 26};
-    CHECK_OK(trm_ps_server_start(&so, &server, &err), err);
     trm_ps_client_options co = {
         .local = &server, .servers = 1, .wire = wire, .ring_bytes = 1 << 20};
     CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
@@ -84,12 +82,10 @@ static void gradients_are_right_on_average_and_again_the_same(void **state) {
 static void tables_are_read_while_a_batch_waits(void **state) {
     enum { ROWS = 100, CHUNKS = 60 };
     trm_error err;
-    trm_ps_server *server;
+    trm_ps_server *server = server_start((trm_ps_server_options){.shards = 1});
     trm_ps_client *client;
     trm_ps_batch *ahead, *reader;
     int32_t table;
-    trm_ps_server_options so = {.shards = 1, .memory_bytes = 1 << 26};
-    CHECK_OK(trm_ps_server_start(&so, &server, &err), err);
     trm_ps_client_options co = {.local = &server, .servers = 1, .ring_bytes = 1 << 15};
     CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
     trm_table_options o = {

@@ -1,0 +1,32 @@
+/* tests/servers.h: parameter servers in a test's own process. */
+#ifndef TRIREME_TESTS_SERVERS_H
+#define TRIREME_TESTS_SERVERS_H
+
+#include "check.h"
+
+#include "trireme/ps.h"
+
+#include <unistd.h>
+
+/* With these options, and 64 MB unless they say how much. The port of the life before may linger for a moment. */
+static inline trm_ps_server *server_start(trm_ps_server_options o) {
+    trm_ps_server *server;
+    trm_error err;
+    trm_status status;
+    o.memory_bytes = o.memory_bytes == 0 ? 1 << 26 : o.memory_bytes;
+    while ((status = trm_ps_server_start(&o, &server, &err)) == TRM_IO && o.listen != NULL) {
+        usleep(10000);
+    }
+    CHECK_OK(status, err);
+    return server;
+}
+
+/* A job's: servers[count], alike but for their numbers. */
+static inline void servers_start(trm_ps_server **servers, int32_t count, trm_ps_server_options o) {
+    o.servers = count;
+    for (o.server = 0; o.server < count; o.server++) {
+        servers[o.server] = server_start(o);
+    }
+}
+
+#endif
