@@ -14,24 +14,8 @@ enum { MEASURED_RANKS = 8 };
 
 /* Of the mesh, if it is one: the library says what is wrong with it. */
 static int64_t ranks_of(const app_options *o) {
-    int64_t ranks = 1;
-    if (o->plan_mesh == NULL) {
-        return o->plan_ranks;
-    }
-    for (const char *at = o->plan_mesh;; at++) {
-        size_t name = strcspn(at, "=x");
-        at += at[name] == '=' ? name + 1 : 0;
-        char *end;
-        long size = strtol(at, &end, 10);
-        if (end == at || size < 1 || size > 1 << 20 || ranks > 1 << 20 || (*end != 'x' && *end != '\0')) {
-            return 0;
-        }
-        ranks *= size;
-        at = end;
-        if (*at == '\0') {
-            return o->plan_ranks == 0 || o->plan_ranks == ranks ? ranks : 0;
-        }
-    }
+    int64_t ranks = o->plan_mesh != NULL ? app_mesh_ranks(o->plan_mesh) : o->plan_ranks;
+    return o->plan_ranks == 0 || o->plan_ranks == ranks ? ranks : 0;
 }
 
 /* ---- the planner ------------------------------------------------------------------------------------------- */

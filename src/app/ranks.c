@@ -136,6 +136,43 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     return TRM_OK;
 }
 
+int64_t app_mesh_ranks(const char *mesh) {
+    int64_t ranks = 1;
+    for (const char *at = mesh;; at++) {
+        size_t name = strcspn(at, "=x");
+        at += at[name] == '=' ? name + 1 : 0;
+        char *end;
+        long size = strtol(at, &end, 10);
+        if (end == at || size < 1 || size > 1 << 20 || ranks > 1 << 20 || (*end != 'x' && *end != '\0')) {
+            return 0;
+        }
+        ranks *= size;
+        at = end;
+        if (*at == '\0') {
+            return ranks;
+        }
+    }
+}
+
+/* --plan and --mesh are for as many ranks as are asked for. */
+static trm_status check_meshes(const app_options *o, trm_error *err) {
+    trm_plan_info plan;
+    if (o->split_plan != NULL) {
+        trm_status status = trm_plan_read(o->split_plan, &plan, NULL, err);
+        if (status != TRM_OK || o->hosts != NULL) {
+            return status;
+        }
+        if (plan.ranks != o->ranks) {
+            return app_fail(err, TRM_INVALID, "%.150s: mesh %s has %d ranks; -n says %lld", o->split_plan, plan.mesh, plan.ranks,
+                            (long long)o->ranks);
+        }
+    }
+    int64_t ranks = o->split_mesh != NULL && o->hosts == NULL ? app_mesh_ranks(o->split_mesh) : 0; /* 0: the library says what is wrong with it */
+    return ranks == 0 || ranks == o->ranks ? TRM_OK
+                                           : app_fail(err, TRM_INVALID, "--mesh %.40s has %lld ranks; -n says %lld", o->split_mesh,
+                                                      (long long)ranks, (long long)o->ranks);
+}
+
 trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err) {
     trm_cluster *cluster;
     *launched = false;
@@ -162,10 +199,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     status = status == TRM_OK ? app_set_context(app, err) : status; /* wrong options should not cost a job */
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
-    if (status == TRM_OK && app->o.split_plan != NULL) {
-        trm_plan_info plan;
-        status = trm_plan_read(app->o.split_plan, &plan, NULL, err);
-    }
+    status = status == TRM_OK ? check_meshes(&app->o, err) : status;
     status = status == TRM_OK && check != NULL ? check(app, err) : status;
     if (status != TRM_OK) {
         return status;

@@ -173,7 +173,7 @@ void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
         int length = snprintf(head, sizeof head, "%d %d %d\n", r, row->device_id, row->device_port);
         EVP_DigestUpdate(context, head, (size_t)length);
         EVP_DigestUpdate(context, server->id, strlen(server->id) + 1);
-        const char *host = server->host_ip ? server->host_ip : "";
+        const char *host = server->host_ip ? server->host_ip : server->id; /* as trm_rank_entry has it */
         EVP_DigestUpdate(context, host, strlen(host) + 1);
         EVP_DigestUpdate(context, row->device_ip, strlen(row->device_ip) + 1);
     }

@@ -360,8 +360,9 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
                      table->server_count, table->server_count == 1 ? "" : "s");
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
+        bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;
         trmi_text_printf(&text, "  %s%s%s: ranks %d to %d, devices", server->id,
-                         server->host_ip ? " at " : "", server->host_ip ? server->host_ip : "",
+                         elsewhere ? " at " : "", elsewhere ? server->host_ip : "",
                          server->first_rank, server->first_rank + server->count - 1);
         for (int32_t r = 0; r < server->count; r++) {
             trmi_text_printf(&text, " %d", table->rows[server->first_rank + r].device_id);

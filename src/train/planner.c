@@ -52,8 +52,11 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     TRMI_TRY(trmi_drive_meshes(&p->drive, one ? &only : NULL, p->options.ranks, p->options.hosts > 0 ? p->options.hosts : 1, err));
     p->ranks = trmi_mesh_ranks(&p->drive.meshes[0].mesh);
     if (p->options.ranks > 0 && p->ranks != p->options.ranks) {
-        return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, %d are asked for", text != NULL ? text : "of the plan",
-                         (int)p->ranks, (int)p->options.ranks);
+        char mesh[48];
+        bool from_file = text == NULL && p->given->file != NULL;
+        return TRMI_FAIL(err, TRM_INVALID, "%.100s%smesh %s has %d ranks, %d are asked for", from_file ? p->given->file : "",
+                         from_file ? ": " : "", trmi_mesh_text(&p->drive.meshes[0].mesh, mesh, sizeof mesh), (int)p->ranks,
+                         (int)p->options.ranks);
     }
     return TRM_OK;
 }
