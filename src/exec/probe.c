@@ -22,6 +22,7 @@ enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
 typedef struct request {
     int32_t what, op;
     int64_t footprint, reach;
+    bool brief;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
     trmi_race race; /* without what has an address */
@@ -181,7 +182,7 @@ static trm_status time_op(trmi_probe *probe, trm_exec *exec, const uint8_t *mark
     trmi_probe_begin(probe);
     /* By itself a process measures for ranks that are not here: many operators roughly say more than few well. */
     bool here = probe->comm != NULL;
-    int32_t most = probe->reach > 0 ? BRIEF : REPEATS;
+    int32_t most = probe->brief ? BRIEF : REPEATS;
     for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));) { /* the first touches pages */
         bool counts;
         leave_behind(probe, exec, own, 1);
@@ -320,8 +321,10 @@ static trm_status run_op(trmi_probe *probe, const request *ask, trmi_probe_time 
 /* Rank 0's word to all. */
 static trm_status send(trmi_probe *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
+    what->brief = probe->brief;
     TRMI_TRY(probe->comm == NULL ? TRM_OK : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
     probe->reach = what->reach;
+    probe->brief = what->brief;
     return TRM_OK;
 }
 

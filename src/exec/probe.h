@@ -33,7 +33,8 @@ typedef struct trmi_probe {
     trmi_lines lines;       /* rank 0: what is measured while CPUs are otherwise placed does not count; UNKNOWN: all does */
     bool was_other;         /* ... they were, after the last sample */
     double patience;        /* seconds of samples that may yet be thrown away */
-    int64_t reach;          /* rank 0: this is one of several looks: fewer samples, and messages of about so many bytes at most; 0: it is not */
+    int64_t reach;          /* rank 0: bytes of the longest message that matters (trmi_probe_longest): much longer ones are not measured; 0 = any */
+    bool brief;             /* rank 0: this is one of several looks, with fewer samples */
     const char *block;      /* of it, so large; owned */
     size_t block_bytes;
 } trmi_probe;
@@ -59,8 +60,10 @@ trm_status trmi_probe_race(trmi_probe *probe, const trmi_race *race, trmi_race_r
 trm_status trmi_probe_serve(trmi_probe *probe, trm_error *err);
 trm_status trmi_probe_end(trmi_probe *probe, trm_error *err);
 
-/* How many sizes of messages are measured within the limit: fewer are curves of another name. */
+/* How many sizes of messages are measured within the limit and the reach: fewer are curves of another name. */
 int trmi_probe_links_sizes(const trmi_probe *probe);
+/* Bytes that plans of a training graph send at most, about: a whole value, or all parameters at once. */
+int64_t trmi_probe_longest(const trm_graph *graph);
 /* probe_links.c: what every rank does for trmi_probe_links; rank 0 writes. */
 trm_status trmi_probe_run_links(trmi_probe *probe, trmi_text *out, trm_error *err);
 

@@ -10,6 +10,7 @@
 
 #include "exec/exec.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/order.h"
@@ -30,9 +31,7 @@ static const trmi_move moves[MOVES] = {TRMI_MOVE_ALL_REDUCE,     TRMI_MOVE_ALL_G
 static const double enough = 0.7; /* seconds for one program of messages */
 
 /* Turns, where there are other looks. */
-static int turns_of(const trmi_probe *probe, int turns) { return probe->reach > 0 ? (turns + BRIEF - 1) / BRIEF : turns; }
-/* Do such vectors say nothing that lesser ones do not? `before`: the size below. */
-static bool beyond_reach(const trmi_probe *probe, int64_t before) { return probe->reach > 0 && before >= probe->reach; }
+static int turns_of(const trmi_probe *probe, int turns) { return probe->brief ? (turns + BRIEF - 1) / BRIEF : turns; }
 
 typedef struct links {
     trmi_probe *probe;
@@ -417,7 +416,7 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
     int count = 0;
     for (; count < UPDATES; count++) { /* one at a time: a parameter, its gradient, slots, a mean of it */
         bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
-        bool beyond = count > 0 && beyond_reach(probe, rows[count - 1] * 64 * (int64_t)sizeof(float));
+        bool beyond = count > 0 && probe->reach > 0 && rows[count - 1] * 64 * (int64_t)sizeof(float) >= sizes[l->count - 1];
         if (count >= 2 && (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
             break;
         }
@@ -462,7 +461,23 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
     return TRM_OK;
 }
 
-int trmi_probe_links_sizes(const trmi_probe *probe) { return trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES); }
+int64_t trmi_probe_longest(const trm_graph *g) {
+    int64_t longest = 0, parameters = 0;
+    for (int64_t v = 1; v < g->values_count; v++) {
+        int64_t bytes = trm_shape_count(&g->values[v].shape) * (int64_t)sizeof(float);
+        longest = trmi_max_i64(longest, bytes);
+        parameters += g->ops[g->values[v].op].kind == TRMI_OP_PARAMETER ? bytes : 0;
+    }
+    return trmi_max_i64(longest, parameters);
+}
+
+int trmi_probe_links_sizes(const trmi_probe *probe) {
+    int count = trmi_probe_affords(probe, sizes, SIZES, SMALL + 1, MESSAGE_COPIES);
+    while (count > SMALL + 1 && probe->reach > 0 && sizes[count - 2] >= probe->reach) { /* the one below says it all */
+        count--;
+    }
+    return count;
+}
 
 static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe, .ranks = trm_comm_size(probe->comm), .count = trmi_probe_links_sizes(probe)};
@@ -476,9 +491,6 @@ static trm_status run_links(trmi_probe *probe, trmi_text *out, trm_error *err) {
                      "together %d\nload %.3f\n", (int)l.ranks, date, (int)l.ranks, cores,
                      l.ranks * probe->threads < cores, (int)l.ranks, probe->load);
     double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
-    while (l.count > SMALL + 1 && beyond_reach(probe, sizes[l.count - 2])) {
-        l.count--;
-    }
     TRMI_TRY(measure_groups(&l, crowd, out, err));
     TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
     TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm) ? measure_updates(&l, SLICED, crowd, out, err) : TRM_OK);

@@ -519,7 +519,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
         used += (size_t)snprintf(path + used, sizeof path - used, "%s", is_far(c) ? "-far" : "");
         snprintf(path + used, sizeof path - used, ".txt");
         *text = kept_links(c, path);
-        if (*text == NULL && some < trmi_probe_links_sizes(&all)) { /* what little memory allows is kept apart */
+        if (*text == NULL && some < trmi_probe_links_sizes(&all)) { /* what little memory allows, or a small model wants, is kept apart */
             snprintf(path + used, sizeof path - used, "-s%d.txt", some);
             *text = kept_links(c, path);
         }

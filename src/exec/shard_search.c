@@ -177,6 +177,7 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_probe_load(&s->probe, err));
     s->probe.lines = options.together > 1 ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
+    s->probe.reach = trmi_probe_longest(s->probe.graph); /* a job of a small model shall not take a large one's memory to begin */
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_string_free(text);

@@ -26,18 +26,6 @@ static trm_status open_looks(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
-/* Bytes: of a value, or all parameters at once. */
-static int64_t largest_message(const trm_planner *p) {
-    const trm_graph *g = p->graph;
-    int64_t largest = 0, parameters = 0;
-    for (int64_t v = 1; v < g->values_count; v++) {
-        int64_t bytes = trm_shape_count(&g->values[v].shape) * (int64_t)sizeof(float);
-        largest = bytes > largest ? bytes : largest;
-        parameters += g->ops[g->values[v].op].kind == TRMI_OP_PARAMETER ? bytes : 0;
-    }
-    return parameters > largest ? parameters : largest;
-}
-
 /* ---- measuring ------------------------------------------------------------------------------------------- */
 
 static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
@@ -67,7 +55,8 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
 static trm_status look(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     TRMI_TRY(trmi_probe_load(&p->probe, err));
-    p->probe.reach = largest_message(p);
+    p->probe.brief = true;
+    p->probe.reach = trmi_probe_longest(p->graph);
     p->probe.lines = l->stated ? trmi_lines_usual() : TRMI_LINES_UNKNOWN;
     trmi_links *links = &l->links[p->probe.lines][l->count[p->probe.lines]];
     TRMI_TRY(look_at_links(p, links, err));
