@@ -3,15 +3,7 @@
  *
  *     resnet50_imagenet --data_dir imagenet --batch_size 256             one process
  *     trireme run -n 8 -- resnet50_imagenet --data_dir imagenet --batch_size 256     8 ranks, 32 images each
- *
- *     --use_synthetic_data        random images; else --data_dir: folders train/CLASS/NAME.JPEG, or TFRecords
- *                                 train-*-of-*
- *     --batch_size N              of all ranks together (256)
- *     --train_steps N             (90 epochs)      --train_epochs N (90)     --log_steps N (100)
- *     --base_learning_rate X      for 256 images a step; scaled with --batch_size (0.1)
- *     --warmup_epochs X           (5)      --image_size N (224)      --num_classes N (1000)      --dtype fp32|bf16
- *     --guide_l2                  decay as the guide's own code has it: not divided by the number of replicas,
- *                                 so that the sum over N ranks makes it N times as strong
+ *     resnet50_imagenet --help                                           all flags
  */
 #include "trireme/trireme.h"
 
@@ -27,6 +19,22 @@ typedef struct flags {
 } flags;
 
 /* ---- flags ------------------------------------------------------------------------------------------ */
+
+static const char usage[] =
+    "resnet50_imagenet [--flag VALUE]; on many ranks: trireme run -n 8 -- resnet50_imagenet ...\n"
+    "  --use_synthetic_data    random images; else\n"
+    "  --data_dir DIR          folders train/CLASS/NAME.JPEG, or TFRecords train-*-of-*\n"
+    "  --batch_size N          of all ranks together (256)\n"
+    "  --train_steps N         (90 epochs)\n"
+    "  --train_epochs N        (90)\n"
+    "  --log_steps N           (100)\n"
+    "  --base_learning_rate X  for 256 images a step; scaled with --batch_size (0.1)\n"
+    "  --warmup_epochs X       (5)\n"
+    "  --image_size N          (224)\n"
+    "  --num_classes N         (1000)\n"
+    "  --dtype fp32|bf16       (fp32)\n"
+    "  --guide_l2              decay as the guide's own code has it: not divided by the number of replicas,\n"
+    "                          so that the sum over N ranks makes it N times as strong\n";
 
 static bool take(const char *name, const char *value, flags *f) {
     const struct {
@@ -59,15 +67,17 @@ static bool take(const char *name, const char *value, flags *f) {
 
 static void parse(int argc, char **argv, flags *f) {
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--use_synthetic_data") == 0) {
+        if (strcmp(argv[i], "--help") == 0) {
+            fputs(usage, stdout);
+            exit(0);
+        } else if (strcmp(argv[i], "--use_synthetic_data") == 0) {
             f->use_synthetic_data = true;
         } else if (strcmp(argv[i], "--guide_l2") == 0) {
             f->guide_l2 = true;
         } else if (take(argv[i], argv[i + 1], f)) {
             i++;
         } else {
-            fprintf(stderr, "resnet50_imagenet: %s: not a flag with a value it can have; see the head of the source\n",
-                    argv[i]);
+            fprintf(stderr, "resnet50_imagenet: %s: not a flag with a value it can have\n%s", argv[i], usage);
             exit(2);
         }
     }
