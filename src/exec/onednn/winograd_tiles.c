@@ -206,11 +206,20 @@ double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain)
 
 double trmi_winograd_float_work(const trmi_conv_problem *p) { return trmi_winograd_all_work(p, 4, 1); }
 
+/* Weights are transformed at the rate of the arithmetic as long as what comes out stays in a cache; beyond, memory is what takes time. */
+enum { CACHED_BYTES = 4 << 20 };
+static const double weight_seconds = 3e-9;
+
+static double weights_seconds(double weights, double bytes) {
+    double beyond = bytes - CACHED_BYTES;
+    return weights * weight_seconds + (beyond > 0 ? beyond * 2 / 8e9 : 0);
+}
+
 double trmi_winograd_seconds(const trmi_conv_problem *p, int size, size_t bytes, double rate, double transform, int threads) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p, size);
     double c = (double)p->c, o = (double)p->o, tiles = (double)t.count, points = (double)((size + 2) * (size + 2));
     double products = product_flops(p, size) / rate;
-    double transforms = tiles * (c + o) * transform / 3e9 + c * o * points * (double)bytes * 2 / 8e9;
+    double transforms = tiles * (c + o) * transform / 3e9 + weights_seconds(c * o, c * o * points * (double)bytes);
     return (products + transforms) / threads + 15e-6;
 }
