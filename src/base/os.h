@@ -64,6 +64,11 @@ double trmi_os_wall(void);
 
 /* CPUs that this process may use: the smaller of its affinity mask and its cgroup quota, >= 1. */
 int trmi_os_cpu_count(void);
+/* Seconds that the calling thread may run before another one that is ready gets its CPU; 0: the scheduler does not tell (Linux before
+ * 6.12, policies other than SCHED_OTHER and SCHED_BATCH). And asks for so many, 0.1 to 100 ms; its share of the CPU stays what it is.
+ * False: nothing has changed. */
+double trmi_os_slice(void);
+bool trmi_os_set_slice(double seconds);
 /* Bytes of memory that this process may use: the smallest of RAM, its cgroup's limit and ulimit -v. */
 int64_t trmi_os_memory_bytes(void);
 /* Can so much more be had now? For what has no answer when it cannot: libraries that do not look whether malloc gave

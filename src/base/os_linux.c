@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -356,6 +357,34 @@ int trmi_os_cpu_count(void) {
         count = allowed < count ? allowed : count;
     }
     return count < 1 ? 1 : count;
+}
+
+/* As the kernel has it; C libraries know it since 2025. */
+typedef struct scheduling {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period; /* nanoseconds; runtime: of a slice */
+} scheduling;
+
+static bool read_scheduling(scheduling *s) {
+    *s = (scheduling){.size = sizeof *s};
+    return syscall(SYS_sched_getattr, 0, s, sizeof *s, 0) == 0 && (s->policy == SCHED_OTHER || s->policy == SCHED_BATCH);
+}
+
+double trmi_os_slice(void) {
+    scheduling s;
+    return read_scheduling(&s) ? 1e-9 * (double)s.runtime : 0;
+}
+
+bool trmi_os_set_slice(double seconds) {
+    scheduling s;
+    if (!read_scheduling(&s) || s.runtime == 0) {
+        return false;
+    }
+    s.runtime = (uint64_t)(1e9 * seconds + 0.5);
+    return syscall(SYS_sched_setattr, 0, &s, 0) == 0;
 }
 
 int64_t trmi_os_memory_bytes(void) {

@@ -1,6 +1,7 @@
 /* What many ranks add to an executor's life: shared arenas, the same beginning, synchronised norms, slots gathered for a save. */
 #include "exec/exec.h"
 #include "exec/exact.h"
+#include "exec/probe.h"
 #include "exec/shard.h"
 
 #include "base/error.h"
@@ -155,6 +156,7 @@ void trmi_parallel_close(trm_exec *exec) {
     if (p == NULL) {
         return;
     }
+    trmi_parallel_leave_slices(exec);
     trm_comm_destroy(p->norm_comm);
     /* Peers may still read: after an error they are told by the poison, otherwise every operation that
      * touches this memory has ended on all ranks before it ended here. */
@@ -388,6 +390,8 @@ trm_status trmi_parallel_begin(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(check_same(exec, err));
     TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
+    TRMI_TRY(trmi_probe_cores(p->comm, &p->cores, err));
+    trmi_parallel_take_slices(exec);
     if (exec->program->training) {
         TRMI_TRY(take_memory(exec, err));
         TRMI_TRY(trmi_parallel_measure_link(exec, err));

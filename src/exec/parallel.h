@@ -58,6 +58,8 @@ typedef struct trmi_parallel {
     int64_t *counts; /* [TRMI_RANGES_MOST * params * size], the ranges point into it */
     int32_t ranges_count;
     double alpha, beta; /* seconds, seconds a byte */
+    int cores;          /* that all ranks have between them */
+    double own_slice;   /* seconds, as it was before there were longer ones; 0: there are none (parallel_slices.c) */
     bool crowded;       /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
     double *step_end;   /* [steps + 1] measured, from the start of forward */
     int32_t measured;   /* steps so far */
@@ -122,6 +124,10 @@ trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *er
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
 /* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are clipped by. */
 trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
+
+/* parallel_slices.c: longer turns where threads share CPUs, for this thread and those of its team; and their own again. */
+void trmi_parallel_take_slices(struct trm_exec *exec);
+void trmi_parallel_leave_slices(struct trm_exec *exec);
 
 /* parallel_still.c: cuts what is zero on all ranks out of the ranges, TRMI_STILL_MOST times a parameter. */
 enum { TRMI_STILL_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_STILL_MOST };

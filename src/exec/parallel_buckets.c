@@ -1,6 +1,5 @@
 /* Where the gradients are cut into buckets, and buckets into the slices of ranks. */
 #include "exec/exec.h"
-#include "exec/probe.h"
 #include "exec/shard.h"
 
 #include "base/checked.h"
@@ -17,9 +16,7 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 /* Does the communicator's thread have a core of its own? The same answer on all ranks. */
 static trm_status find_crowd(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = exec->parallel;
-    int cores;
-    TRMI_TRY(trmi_probe_cores(p->comm, &cores, err));
-    int32_t crowded = trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= cores;
+    int32_t crowded = trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
     TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
     p->crowded = crowded != 0;
     return TRM_OK;
