@@ -68,7 +68,8 @@ static trm_status no_such(const char *name, trm_error *err) {
             nearest = trmi_context_rows[i].name;
         }
     }
-    return TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name, nearest);
+    return 2 * best <= (int)strlen(name) ? TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name, nearest)
+                                         : TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; trireme help context lists them", name);
 }
 
 trm_status trm_context_set(trm_context *c, const char *name, const char *value, trm_error *err) {

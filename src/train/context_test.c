@@ -61,6 +61,7 @@ static void every_option_has_a_default_and_goes_back_to_it(void **state) {
 static void values_outside_of_their_range_are_refused(void **state) {
     static const char *const wrong[][3] = {
         {"parallel_mod", "data_parallel", "nearest is parallel_mode"},
+        {"nothing", "1", "help context lists them"},
         {"parallel_mode", "data", "stand_alone|data_parallel"},
         {"parallel_mode", "", "parallel_mode"},
         {"device_num", "0", "from 1 to 4096"},
