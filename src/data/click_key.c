@@ -10,23 +10,6 @@
 
 enum { FIELDS_MAX = 1 << 16, FILE_BYTES_MAX = 1 << 30 };
 
-typedef struct word {
-    uint64_t hash;
-    int64_t count, id; /* id 0 until numbered, or when too rare */
-    int32_t field;
-} word;
-
-struct trm_vocabulary {
-    int32_t fields;
-    uint64_t seed;
-    int64_t *rows; /* by field */
-    int64_t *base;
-    word *words; /* in order of appearance */
-    int64_t word_count, word_capacity;
-    int64_t *slots; /* 1 + index into words; 0 = free */
-    int64_t slot_count; /* a power of two */
-};
-
 uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t bytes) {
     uint64_t hash = trmi_mix(seed, (uint64_t)field);
     const uint8_t *at = text;
@@ -45,6 +28,23 @@ uint64_t trmi_key_hash(uint64_t seed, int32_t field, const void *text, size_t by
     /* The length keeps "a" and "a\0" apart. */
     return trmi_mix(trmi_mix(hash, word), (uint64_t)bytes);
 }
+
+typedef struct vocabulary_word {
+    uint64_t hash;
+    int64_t count, id; /* id 0 until numbered, or when too rare */
+    int32_t field;
+} vocabulary_word;
+
+struct trm_vocabulary {
+    int32_t fields;
+    uint64_t seed;
+    int64_t *rows; /* by field */
+    int64_t *base;
+    vocabulary_word *words; /* in order of appearance */
+    int64_t word_count, word_capacity;
+    int64_t *slots; /* 1 + index into words; 0 = free */
+    int64_t slot_count; /* a power of two */
+};
 
 static int64_t unbounded(uint64_t hash) { return (int64_t)(hash >> 1); }
 
@@ -136,7 +136,7 @@ static int64_t *slot_of(const trm_vocabulary *v, int32_t field, uint64_t hash) {
         if (*slot == 0) {
             return slot;
         }
-        const word *w = &v->words[*slot - 1];
+        const vocabulary_word *w = &v->words[*slot - 1];
         if (w->hash == hash && w->field == field) {
             return slot;
         }
@@ -166,7 +166,7 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
     if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
         return false;
     }
-    v->words[v->word_count++] = (word){.hash = hash, .count = 1, .field = field};
+    v->words[v->word_count++] = (vocabulary_word){.hash = hash, .count = 1, .field = field};
     *slot = v->word_count;
     return v->word_count * 2 < v->slot_count || enlarge(v);
 }
