@@ -5,7 +5,12 @@
  *
  * A block goes EMPTY -> RESERVED -> COMMITTED -> RELEASED. The consumer looks at the block at its
  * read position only below `tail`; space comes back when the oldest blocks are released. Sleepers
- * wait on `bell` (news for the consumer) and `space` (room for the producer). */
+ * wait on `bell` (news for the consumer) and `space` (room for the producer).
+ *
+ * Where all blocks are released (head = tail) the producer begins again at the start of the memory, by moving both to the next
+ * multiple of its size, `head` first: messages lie where the last ones lay, in the caches, and a ring is as large as what is
+ * under way. The consumer, which alone moves `head` otherwise, reads `tail` before `head`, so that it never sees the old head
+ * below the new tail; its own position follows. */
 #define _GNU_SOURCE
 #include "ps/channel.h"
 
@@ -27,7 +32,7 @@
 #include <unistd.h>
 
 enum { RESERVED = 1, COMMITTED = 2, RELEASED = 3, HEAD_BYTES = 256, BLOCK_HEAD = 64 };
-static const uint64_t ring_magic = 0x31676E6972737074u; /* "tpsring1" */
+static const uint64_t ring_magic = 0x32676E6972737074u; /* "tpsring2" */
 static const double slice_seconds = 0.05;               /* between looks whether the peer lives */
 static const double patience_most = 50e-6; /* about what it costs to sleep, and to wake a CPU that has gone to sleep, too */
 
@@ -122,6 +127,16 @@ static void ring_bell(_Atomic uint32_t *word, _Atomic uint32_t *sleeps) {
     }
 }
 
+/* Where the next block goes: an empty ring begins at its start again. */
+static uint64_t start_again(ring *r) {
+    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), past = tail & (r->data_bytes - 1);
+    if (past != 0 && atomic_load(&r->head) == tail) {
+        tail += r->data_bytes - past;
+        atomic_store(&r->head, tail);
+    }
+    return tail;
+}
+
 static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                                trmi_message *out, trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -135,7 +150,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
                          (unsigned long long)(r->data_bytes / 2 - BLOCK_HEAD));
     }
     double deadline = trmi_os_now() + timeout_seconds;
-    uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
+    uint64_t tail = start_again(r);
     uint64_t to_end = r->data_bytes - (tail & (r->data_bytes - 1));
     uint64_t pad = to_end < need ? to_end : 0;
     for (;;) {
@@ -182,7 +197,7 @@ static trm_status ring_commit(trmi_channel *channel, trmi_message *message, doub
 
 static void give_space(ring_channel *c) {
     ring *r = c->in;
-    uint64_t head = atomic_load(&r->head), tail = atomic_load(&r->tail), start = head;
+    uint64_t tail = atomic_load(&r->tail), head = atomic_load(&r->head), start = head;
     while (head < tail && atomic_load(&block_at(r, head)->state) == RELEASED) {
         block *b = block_at(r, head);
         uint64_t bytes = b->block_bytes;
@@ -213,6 +228,16 @@ static bool block_fits(const ring *r, uint64_t read, const block *b) {
            (b->empty || b->bytes <= b->block_bytes - BLOCK_HEAD);
 }
 
+/* To the start of the memory, where the producer has begun again. */
+static bool follow(ring_channel *c) {
+    uint64_t head = atomic_load(&c->in->head);
+    if (head > c->read) {
+        c->read = head;
+        return (head & (c->in->data_bytes - 1)) == 0;
+    }
+    return true;
+}
+
 static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, trmi_message *out,
                                trm_error *err) {
     ring_channel *c = (ring_channel *)channel;
@@ -221,6 +246,9 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
     for (;;) {
         uint32_t seen = atomic_load(&r->bell);
         uint64_t tail = atomic_load(&r->tail);
+        if (!follow(c)) {
+            return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote over the head of its ring", channel->peer);
+        }
         block *b = block_at(r, c->read);
         if (c->read < tail && atomic_load(&b->state) == COMMITTED) {
             if (!block_fits(r, c->read, b)) {

@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+enum { TOGETHER = 16 };
+
 /* Eight places, before the mask. */
 static __m512i product(__m512i key) {
     return _mm512_srli_epi64(_mm512_mullo_epi64(key, _mm512_set1_epi64((long long)TRMI_UNIQUE_FACTOR)), 32);
@@ -18,31 +20,45 @@ static __m512i narrow(__m512i low, __m512i high) {
 
 static __mmask16 lanes(int64_t left) { return left >= 16 ? 0xFFFF : (__mmask16)((1u << left) - 1); }
 
-static int64_t meet(const trmi_lookups *l) {
+static void find_places(const trmi_lookups *l) {
     const int64_t count = l->count;
-    const __m512i mask = _mm512_set1_epi32((int32_t)l->mask), step = _mm512_set1_epi32(16);
-    __m512i index = iota();
-    for (int64_t i = 0; i < count; i += 16, index = _mm512_add_epi32(index, step)) {
+    const __m512i mask = _mm512_set1_epi32((int32_t)l->mask);
+    for (int64_t i = 0; i < count; i += TOGETHER) {
         const __mmask16 m = lanes(count - i);
         __m512i low = _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i);
         __m512i high = _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8);
-        __m512i place = _mm512_and_si512(narrow(product(low), product(high)), mask);
-        _mm512_mask_storeu_epi32(l->inverse + i, m, place);
-        _mm512_mask_i32scatter_epi32(l->map, m, place, index, 4); /* of equal places the last one stays */
+        _mm512_mask_storeu_epi32(l->inverse + i, m, _mm512_and_si512(narrow(product(low), product(high)), mask));
+    }
+}
+
+/* What lies at `some` look-ups' places, and whose keys are not theirs. Loads one by one: two loads a cycle find them in half the
+ * time of AMD's gathers (1.24 and 0.55 ns a look-up), and in the same time as Intel's. */
+static inline __attribute__((always_inline)) __mmask16 look(const trmi_lookups *l, int64_t first, int64_t some) {
+    uint64_t keys[TOGETHER];
+    uint32_t *inverse = l->inverse + first;
+    const __mmask16 m = lanes(some);
+    for (int64_t k = 0; k < some; k++) {
+        uint32_t last = l->map[inverse[k]];
+        inverse[k] = last;
+        keys[k] = l->keys[last];
+    }
+    __mmask8 low = _mm512_mask_cmpneq_epi64_mask((__mmask8)m, _mm512_maskz_loadu_epi64((__mmask8)m, keys),
+                                                 _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + first));
+    __mmask8 high = _mm512_mask_cmpneq_epi64_mask((__mmask8)(m >> 8), _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), keys + 8),
+                                                  _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + first + 8));
+    return (__mmask16)(low | high << 8);
+}
+
+static int64_t meet(const trmi_lookups *l) {
+    const int64_t count = l->count;
+    find_places(l);
+    for (int64_t i = 0; i < count; i++) {
+        l->map[l->inverse[i]] = (uint32_t)i;
     }
     int64_t left = 0;
-    index = iota();
-    for (int64_t i = 0; i < count; i += 16, index = _mm512_add_epi32(index, step)) {
-        const __mmask16 m = lanes(count - i);
-        __m512i place = _mm512_maskz_loadu_epi32(m, l->inverse + i);
-        __m512i last = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), m, place, l->map, 4);
-        _mm512_mask_storeu_epi32(l->inverse + i, m, last);
-        __m512i low = _mm512_i32gather_epi64(_mm512_castsi512_si256(last), l->keys, 8);
-        __m512i high = _mm512_i32gather_epi64(_mm512_extracti64x4_epi64(last, 1), l->keys, 8);
-        __mmask8 other_low = _mm512_mask_cmpneq_epi64_mask((__mmask8)m, low, _mm512_maskz_loadu_epi64((__mmask8)m, l->keys + i));
-        __mmask8 other_high = _mm512_mask_cmpneq_epi64_mask(
-            (__mmask8)(m >> 8), high, _mm512_maskz_loadu_epi64((__mmask8)(m >> 8), l->keys + i + 8));
-        __mmask16 other = (__mmask16)(other_low | other_high << 8);
+    for (int64_t i = 0; i < count; i += TOGETHER) {
+        __mmask16 other = count - i >= TOGETHER ? look(l, i, TOGETHER) : look(l, i, count - i);
+        __m512i index = _mm512_add_epi32(_mm512_set1_epi32((int32_t)i), iota());
         _mm512_storeu_si512(l->left + left, _mm512_maskz_compress_epi32(other, index));
         left += __builtin_popcount(other);
     }
