@@ -129,6 +129,8 @@ int app_run_version(app_context *app);
 
 /* ---- datasets (pipeline.c) ----------------------------------------------------------------------- */
 
+/* Is --data given?   errors  INVALID */
+TRM_MUST_USE trm_status app_check_data(const app_context *app, trm_error *err);
 /* The set that --data and --dataset name, with its transforms, in batches; a training set is
  * shuffled and augmented. INVALID, IO, CORRUPT. */
 TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,

@@ -43,6 +43,7 @@ trm_status app_check_job(app_context *app, trm_error *err) {
     const char *name = app->parsed.arguments[0];
     trm_status status = app_check_model_name(name, err);
     status = status == TRM_OK ? app_check_modes(app, err) : status;
+    status = status == TRM_OK && reads_data(app) ? app_check_data(app, err) : status;
     if (status != TRM_OK || !app->o.dry_run) {
         return status;
     }

@@ -80,11 +80,16 @@ bool app_has_one_folder(const app_options *o, trm_dataset *data) {
     return folders && !(stat(path, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
+trm_status app_check_data(const app_context *app, trm_error *err) {
+    return app->o.data != NULL ? TRM_OK : app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
+}
+
 trm_status app_dataset(const app_context *app, trm_usage usage, bool training, trm_dataset **out,
                        trm_error *err) {
     const app_options *o = &app->o;
-    if (o->data == NULL) {
-        return app_fail(err, TRM_INVALID, "--data is needed: a directory, or synth");
+    trm_status status = app_check_data(app, err);
+    if (status != TRM_OK) {
+        return status;
     }
     app_context *shared = (app_context *)(uintptr_t)app;
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
@@ -102,7 +107,7 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                                    .no_augment = !training,
                                    .exact_guide = o->exact_guide,
                                    .shapes = &shapes};
-    trm_status status = app_click_data(app, &spec, err);
+    status = app_click_data(app, &spec, err);
     return status == TRM_OK ? trm_dataset_open(&spec, out, err) : status;
 }
 

@@ -167,10 +167,23 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
                             (long long)o->ranks);
         }
     }
-    int64_t ranks = o->split_mesh != NULL && o->hosts == NULL ? app_mesh_ranks(o->split_mesh) : 0; /* 0: the library says what is wrong with it */
-    return ranks == 0 || ranks == o->ranks ? TRM_OK
-                                           : app_fail(err, TRM_INVALID, "--mesh %.40s has %lld ranks; -n says %lld", o->split_mesh,
-                                                      (long long)ranks, (long long)o->ranks);
+    int64_t ranks = o->split_mesh != NULL ? app_mesh_ranks(o->split_mesh) : o->ranks;
+    if (o->split_mesh != NULL && ranks == 0) {
+        return app_fail(err, TRM_INVALID, "--mesh '%.40s': sizes with x between them expected: 8, 2x4, host=2xlocal=4", o->split_mesh);
+    }
+    return ranks == o->ranks || o->hosts != NULL ? TRM_OK
+                                                 : app_fail(err, TRM_INVALID, "--mesh %.40s has %lld ranks; -n says %lld",
+                                                            o->split_mesh, (long long)ranks, (long long)o->ranks);
+}
+
+/* Norms' groups are of as many ranks. Those of --hosts are counted by the table. */
+static trm_status check_groups(const app_context *app, trm_error *err) {
+    const char *group = app_holds(app, "sync_batch_norm");
+    long ranks = strtol(group, NULL, 10);
+    return ranks <= 0 || app->o.hosts != NULL || app->o.ranks % ranks == 0
+               ? TRM_OK
+               : app_fail(err, TRM_INVALID, "--sync-batch-norm %ld: groups of %ld ranks; the %lld of -n do not divide", ranks, ranks,
+                          (long long)app->o.ranks);
 }
 
 trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err) {
@@ -200,6 +213,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
     status = status == TRM_OK ? check_meshes(&app->o, err) : status;
+    status = status == TRM_OK ? check_groups(app, err) : status;
     status = status == TRM_OK && check != NULL ? check(app, err) : status;
     if (status != TRM_OK) {
         return status;
