@@ -228,13 +228,16 @@ static bool block_fits(const ring *r, uint64_t read, const block *b) {
            (b->empty || b->bytes <= b->block_bytes - BLOCK_HEAD);
 }
 
-/* To the start of the memory, where the producer has begun again. */
+/* To the start of the memory, where the producer has begun again. False: a head that is no start. */
 static bool follow(ring_channel *c) {
     uint64_t head = atomic_load(&c->in->head);
-    if (head > c->read) {
-        c->read = head;
-        return (head & (c->in->data_bytes - 1)) == 0;
+    if (head <= c->read) {
+        return true;
     }
+    if ((head & (c->in->data_bytes - 1)) != 0) {
+        return false;
+    }
+    c->read = head;
     return true;
 }
 
@@ -245,6 +248,7 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
     double deadline = trmi_os_now() + timeout_seconds;
     for (;;) {
         uint32_t seen = atomic_load(&r->bell);
+        const bool shut = atomic_load(&r->shut) != 0; /* before the tail: what was sent before the end is below it */
         uint64_t tail = atomic_load(&r->tail);
         if (!follow(c)) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote over the head of its ring", channel->peer);
@@ -264,13 +268,13 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
             ring_release(channel, &m);
             continue;
         }
-        if (c->read >= tail && atomic_load(&r->shut) != 0) {
+        if (c->read >= tail && shut) {
             return TRM_END;
         }
         trm_status alive = peer_lives(c, err);
         if (alive != TRM_OK) {
             /* What it has sent is taken; a block that it was still filling will never come. */
-            if (c->read < atomic_load(&r->tail) &&
+            if (follow(c) && c->read < atomic_load(&r->tail) &&
                 atomic_load(&block_at(r, c->read)->state) == COMMITTED) {
                 continue;
             }
