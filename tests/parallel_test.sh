@@ -31,7 +31,7 @@ expect 2 "--mesh is for --parallel-mode" bench train mlp --batch-size 8 -n 2 --m
 expect 2 "all_reduce_fusion_config and comm_fusion both" train mlp $data $recipe --batch-size 8 -n 2 --bucket 4 --context all_reduce_fusion_config=3,
 expect 2 "cheapest route" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode semi_auto_parallel --context enable_alltoall=false
 expect 2 "groups of 3 ranks; the 2 of -n do not divide" train resnet18 --data synth --batch-size 8 -n 2 --sync-batch-norm 3
-expect 2 "--mesh '2xx': sizes with x between them" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode auto_parallel --mesh 2xx
+expect 2 "mesh '2xx': at character 3: sizes with x between them" train mlp $data $recipe --batch-size 8 -n 2 --parallel-mode auto_parallel --mesh 2xx
 expect 2 "--data is needed" train mlp --batch-size 8 -n 2
 expect 2 "--data is needed" eval mlp --checkpoint own -n 2
 [ ! -e device0 ] || fail "ranks were started with options that do not go together"

@@ -52,6 +52,9 @@ typedef struct trm_planner_options {
     bool looks;             /* trm_planner_look will be called: *out is a planner on all ranks */
 } trm_planner_options;
 
+/* How many ranks a mesh has: "8", "2x4", "host=2xlocal=4".   error  INVALID: the character, what was expected   thread  any */
+TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err);
+
 /* `model` is what a rank would be created with: its data is the batch of one rank; the global batch is ranks
  * times that. Of `parallel` three things count: `wire`, sync_batch_norm TRM_NORM_LOCAL, and
  * shard_optimizer, which is on for ranks of this host: of several hosts, each rank updates a slice and gathers those of others.

@@ -227,8 +227,6 @@ typedef trm_status app_check(app_context *app, trm_error *err);
 /* -n N where this process is no rank of a job yet: starts the same command N times and waits, after `check` (may be NULL).
  * *launched: it did, and *code is the exit code. INVALID, IO, and what `check` returns. */
 TRM_MUST_USE trm_status app_launch_self(app_context *app, app_check *check, bool *launched, int *code, trm_error *err);
-/* Ranks of a mesh "2x4" or "host=2xlocal=4"; 0: that is none. */
-int64_t app_mesh_ranks(const char *mesh);
 /* Finds out who this process is, meets the other ranks, makes the communicator; nothing of it with
  * one rank, or with --parallel-mode stand_alone. INVALID, TIMEOUT, PEER. */
 TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);

@@ -14,8 +14,11 @@ enum { MEASURED_RANKS = 8 };
 
 /* Of the mesh, if it is one: the library says what is wrong with it. */
 static int64_t ranks_of(const app_options *o) {
-    int64_t ranks = o->plan_mesh != NULL ? app_mesh_ranks(o->plan_mesh) : o->plan_ranks;
-    return o->plan_ranks == 0 || o->plan_ranks == ranks ? ranks : 0;
+    int32_t ranks = 0;
+    if (o->plan_mesh == NULL) {
+        return o->plan_ranks;
+    }
+    return trm_mesh_ranks(o->plan_mesh, &ranks, NULL) == TRM_OK && (o->plan_ranks == 0 || o->plan_ranks == ranks) ? ranks : 0;
 }
 
 /* ---- the planner ------------------------------------------------------------------------------------------- */

@@ -136,24 +136,6 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
     return TRM_OK;
 }
 
-int64_t app_mesh_ranks(const char *mesh) {
-    int64_t ranks = 1;
-    for (const char *at = mesh;; at++) {
-        size_t name = strcspn(at, "=x");
-        at += at[name] == '=' ? name + 1 : 0;
-        char *end;
-        long size = strtol(at, &end, 10);
-        if (end == at || size < 1 || size > 1 << 20 || ranks > 1 << 20 || (*end != 'x' && *end != '\0')) {
-            return 0;
-        }
-        ranks *= size;
-        at = end;
-        if (*at == '\0') {
-            return ranks;
-        }
-    }
-}
-
 /* --plan and --mesh are for as many ranks as are asked for. */
 static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
@@ -167,13 +149,12 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
                             (long long)o->ranks);
         }
     }
-    int64_t ranks = o->split_mesh != NULL ? app_mesh_ranks(o->split_mesh) : o->ranks;
-    if (o->split_mesh != NULL && ranks == 0) {
-        return app_fail(err, TRM_INVALID, "--mesh '%.40s': sizes with x between them expected: 8, 2x4, host=2xlocal=4", o->split_mesh);
+    int32_t ranks = (int32_t)o->ranks;
+    trm_status status = o->split_mesh != NULL ? trm_mesh_ranks(o->split_mesh, &ranks, err) : TRM_OK;
+    if (status == TRM_OK && o->hosts == NULL && ranks != o->ranks) {
+        status = app_fail(err, TRM_INVALID, "--mesh %.40s has %d ranks; -n says %lld", o->split_mesh, ranks, (long long)o->ranks);
     }
-    return ranks == o->ranks || o->hosts != NULL ? TRM_OK
-                                                 : app_fail(err, TRM_INVALID, "--mesh %.40s has %lld ranks; -n says %lld",
-                                                            o->split_mesh, (long long)ranks, (long long)o->ranks);
+    return status;
 }
 
 /* Norms' groups are of as many ranks. Those of --hosts are counted by the table. */

@@ -198,6 +198,13 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 
+trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err) {
+    trmi_mesh parsed;
+    TRMI_TRY(trmi_mesh_parse(mesh, &parsed, err));
+    *ranks = trmi_mesh_ranks(&parsed);
+    return TRM_OK;
+}
+
 trm_status trm_planner_create(const trm_model_options *model, const trm_planner_options *options, trm_planner **out,
                               trm_error *err) {
     double begin = trmi_os_now();
